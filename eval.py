@@ -16,7 +16,7 @@ from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.evaluation.results import graded, make_runs, open_results, stored_evaluation
 from minvenus.evaluation.tables import comparison_text, report_text
 from minvenus.files import digest, write_json
-from minvenus.flags import parse_flags
+from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import model_fingerprint
 from minvenus.report.source import Scorer
@@ -40,6 +40,7 @@ def evaluate(config: EvalConfig) -> dict:
     with (closing(questions_of(config)) as source,
           open_results(config, fingerprints(config, source)) as results,
           closing(make_grader(kind, results.folder)) as grader):
+        save_config(config, results.folder)
 
         # 1. make what is missing; all first runs come before all second ones
         runs = [(question, run) for run in range(config.runs) for question in source.held_out]

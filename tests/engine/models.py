@@ -100,7 +100,7 @@ def check_engine(engine) -> None:
 def check_pool(pool: PagePool, tables=()) -> None:
     """Every invariant of a page pool whose open tables are given, or an AssertionError that names the broken one."""
     held = Counter(page for table in tables for page in table.pages)
-    assert pool._references == [held[p] for p in range(pool.count)], (
+    assert pool._holders == [held[p] for p in range(pool.count)], (
         "references differ from the tables that hold pages"
     )
     assert set(pool._free) == set(range(pool.count)) - set(held), (

@@ -1,4 +1,5 @@
-"""Known bugs of grading, evaluation numbers and the results file (39, 44 to 46, 49 to 51, and relatives)."""
+"""Known bugs of grading, evaluation numbers and the results file (39, 44 to 46, 49 to 51, and
+relatives)."""
 
 from tests.mutants.mutant import mutant
 
@@ -24,7 +25,8 @@ KEPT = (
 )
 FAILS = (
     JUDGED
-    + "test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps[bad request]"
+    + "test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps"
+    + "[bad request]"
 )
 
 MUTANTS = (
@@ -103,7 +105,7 @@ MUTANTS = (
         39,
         "a run without a verdict is wrong",
         SAVED + "test_grades_become_verdicts_and_an_unknown_one_has_its_reason",
-        (RESULTS + "graded", "correct = None if", "correct = False if"),
+        (RESULTS + "graded", "note=note", "note=note, correct=False"),
     ),
     mutant(
         54,
@@ -112,14 +114,15 @@ MUTANTS = (
         (
             RESULTS + "make_runs",
             "results.add(running.pop(episode), rollout)",
-            "result_of(rollout_to_json(rollout) | dict(source='', exact_match=0, run=running.pop(episode)))",
+            "result_of(rollout_to_json(rollout) | "
+            "dict(source='', exact_match=0, run=running.pop(episode)))",
         ),
     ),
     mutant(
         39,
         "a question counts in pass@k as soon as one run is right, although another is unknown",
         NUMBERS + "test_whether_a_question_counts_does_not_depend_on_its_results",
-        (AGGREGATE + "pass_share", "if len(verdicts) >= k:", "if len(verdicts) >= k or True in verdicts:"),
+        (AGGREGATE + "pass_share", ">= k:  ", ">= k or True in verdicts:  "),
         (AGGREGATE + "pass_share", "pass_at_k(len(verdicts), ", "pass_at_k(len(runs), "),
     ),
     mutant(
@@ -189,14 +192,17 @@ MUTANTS = (
         39,
         "a failed run stays failed when it is made again",
         SAVED + "test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_counts",
-        (RESULTS + "read_results", "results[result.question.id, result.run] = result",
-         "results.setdefault((result.question.id, result.run), result)"),
+        (
+            RESULTS + "read_results",
+            "results[result.question.id, result.run] = result",
+            "results.setdefault((result.question.id, result.run), result)",
+        ),
     ),
     mutant(
         46,
         "evaluations that were graded differently are compared",
-        NUMBERS
-        + "test_evaluations_that_were_graded_differently_or_have_other_questions_or_truths_are_refused",
+        NUMBERS + "test_evaluations_that_were_graded_differently_or_have_other_questions_"
+        "or_truths_are_refused",
         (AGGREGATE + "refuse_unlike", "if a.graded_by != b.graded_by:", "if False:"),
     ),
     mutant(
@@ -227,11 +233,7 @@ MUTANTS = (
         51,
         "runs without a call lower the browse ratio",
         NUMBERS + "test_runs_without_a_call_and_the_same_runs_again_change_no_browse_ratio",
-        (
-            AGGREGATE + "browse_ratio",
-            "fmean(ratios)",
-            "sum(ratios) / len(calls)",
-        ),
+        (AGGREGATE + "browse_ratio", "fmean(ratios)", "sum(ratios) / len(calls)"),
     ),
     mutant(
         51,
@@ -279,6 +281,18 @@ MUTANTS = (
         "the first run has another name than infer.py gives it",
         SAVED + "test_the_first_run_is_the_rollout_that_infer_makes",
         (RESULTS + "make_runs", "if run == 0 else", "if run < 0 else"),
+    ),
+    mutant(
+        50,
+        "the torn line of a full disk stays in front of the next run",
+        SAVED + "test_a_line_that_did_not_fit_the_disk_is_dropped_and_the_others_are_saved",
+        (RESULTS + "make_runs", "drop_torn_line(results.path)", "pass"),
+    ),
+    mutant(
+        54,
+        "five failed runs stop an evaluation although others between them are well",
+        "test_eval.py::test_failures_that_do_not_follow_each_other_do_not_stop_an_evaluation",
+        (RESULTS + "make_runs", "FAILURES, 1 - 1 / FAILURES", "50, 4 / 50"),
     ),
     mutant(
         54,

@@ -87,7 +87,7 @@ MUTANTS = (
         44,
         "a question that comes twice in a step has one stream",
         "evaluation/test_questions.py::"
-        "test_every_epoch_has_each_training_question_once_and_one_that_comes_twice_has_two_names",
+        "test_a_question_that_comes_twice_in_a_step_has_a_second_name",
         ("minvenus.evaluation.questions:QuestionSource.of_step", '"again " if', '"" if'),
     ),
     mutant(

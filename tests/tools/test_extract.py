@@ -14,7 +14,8 @@ from minvenus.config import ConfigError
 from minvenus.settings import AgentConfig, IGPOConfig
 from minvenus.text.untrusted import restore
 from minvenus.tools.base import SOFT_SHARE, Extract, ToolError
-from minvenus.tools.web import PROMPT, Extractor, LiveTools, read_reply
+from minvenus.tools.extract import PROMPT, Extractor, read_reply
+from minvenus.tools.web import LiveTools
 from tests.tools.servers import call, chat, serve
 
 GOOD = '{"rational": "r", "evidence": "founded\\nin 1907", "summary": "In 1907."}'
