@@ -1,4 +1,5 @@
-"""Bugs of adapters, of the plan and of presets: relatives of 35, 38, 46 and 58, and a run that cannot fit (63)."""
+"""Bugs of adapters, of the plan and of presets: relatives of 35, 38, 46 and 58, and a run that
+cannot fit (63)."""
 
 from tests.mutants.mutant import mutant
 
@@ -16,7 +17,7 @@ MUTANTS = (
     mutant(
         58,
         "the engine runs the module with its adapters",
-        RUNS + "test_adapters_in_two_processes_have_the_gradient_of_one[1]",
+        RUNS + "test_adapters_in_two_processes_have_the_gradient_of_one",
         ("minvenus.model.precision:engine_model", "adapters(model)", "[]"),
     ),
     mutant(
@@ -61,7 +62,7 @@ MUTANTS = (
         RUNS + "test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same_bytes",
         (
             "minvenus.train.checkpoint:restore",
-            'load_adapter(model, folder / "model" / "adapter")',
+            'weights.load_adapter(model, folder / "model" / "adapter")',
             "pass",
         ),
     ),
@@ -82,12 +83,13 @@ MUTANTS = (
         46,
         "a real model is trained with the toy's settings",
         "test_config.py::test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named",
-        ("minvenus.settings:check_preset", 'config.preset == "tiny" and', "False and"),
+        ("minvenus.settings:check_training", 'config.preset == "tiny" and', "False and"),
     ),
     mutant(
         46,
         "a preset in name only: the values of another one's file",
-        "test_flags.py::test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_one_is_refused",
+        "test_flags.py::test_a_saved_config_overrides_a_preset_and_that_the_defaults"
+        "_and_a_misspelt_one_is_refused",
         ("minvenus.flags:parse_flags", 'saved.get("preset", preset) != preset', "False"),
     ),
     mutant(
@@ -110,7 +112,8 @@ MUTANTS = (
         63,
         "the plan forgets what the layers keep",
         PLANS
-        + "test_the_layers_of_an_update_at_true_size_are_within_a_tenth_of_the_plan[dr-venus-4b-36]",
+        + "test_the_layers_of_an_update_at_true_size_are_within_a_tenth_of_the_plan"
+        "[dr-venus-4b-36]",
         (PLAN + "memory_plan", "(layers + 4 * shape.intermediate_size)", "layers"),
     ),
     mutant(
