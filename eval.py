@@ -15,10 +15,9 @@ from minvenus.evaluation.judge import make_grader
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.evaluation.results import graded, make_runs, open_results, stored_evaluation
 from minvenus.evaluation.tables import comparison_text, report_text
-from minvenus.files import digest, write_json
+from minvenus.files import digest, model_fingerprint, write_json
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.recipes import Recipe
-from minvenus.model.weights import model_fingerprint
 from minvenus.report.source import Scorer
 from minvenus.report.xray import default_page, write_page
 from minvenus.settings import EvalConfig

@@ -6,15 +6,12 @@ from tests.mutants.mutant import mutant
 AGGREGATE = "minvenus.evaluation.aggregate:"
 JUDGE = "minvenus.evaluation.judge:"
 RESULTS = "minvenus.evaluation.results:"
-WEIGHTS = "minvenus.model.weights:"
+FILES = "minvenus.files:"
 NUMBERS = "evaluation/test_aggregate.py::"
 SAVED = "evaluation/test_results.py::"
+FINGERPRINT = SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files"
 JUDGED = "evaluation/test_judge.py::"
 READ = "evaluation/test_read_verdict.py::"
-FINGERPRINT = (
-    "model/test_weights.py::"
-    "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else"
-)
 FIXED = (
     SAVED
     + "test_all_settings_that_change_what_a_run_does_are_fixed_and_files_count_by_their_content"
@@ -209,13 +206,13 @@ MUTANTS = (
         46,
         "other weights under the same name are the same model",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", "{content.hexdigest()}", ""),
+        (FILES + "model_fingerprint", "{content.hexdigest()}", ""),
     ),
     mutant(
         49,
         "a model's fingerprint depends on the order of its folder",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", "paths = sorted([*root", "paths = ([*root"),
+        (FILES + "model_fingerprint", "else sorted([*root", "else ([*root"),
     ),
     mutant(
         50,
@@ -304,6 +301,6 @@ MUTANTS = (
         46,
         "another tokenizer or shape counts as the same model",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", ', *root.glob("*.json")]', "]"),
+        (FILES + "model_fingerprint", ', *root.glob("*.json")]', "]"),
     ),
 )
