@@ -140,7 +140,7 @@ class RemoteWriter:
         until = None                          # patience begins when the server is first missed
         while True:
             try:
-                text = endpoint.complete(prompt, **settings)["text"]
+                text = endpoint.complete(prompt, **settings)
                 self.answered = True
                 self.said.discard("gone")
                 return text

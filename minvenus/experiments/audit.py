@@ -233,7 +233,7 @@ PROBED = 32                          # questions, of four hops
 def probe_turns(case: Case) -> dict[str, tuple[str, str]]:
     """name -> (call, observation) of a turn after the first right visit."""
     first, second = case.path[:2]
-    other = [title for title in case.pages if title not in case.path][0]
+    other, *_ = [title for title in case.pages if title not in case.path]
     truth = case.question.answers[0]
     goal = f" {case.relations[1]} {second}"
     pets = " ".join(case.pages[title].pet for title in case.path)

@@ -45,8 +45,9 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        share = (value - self.low) / (self.high - self.low)
-        return round(self.start + share * (self.end - self.start), 2)
+        size = self.high - self.low
+        pixels = self.end - self.start
+        return round(self.start + (value - self.low) / size * pixels, 2)
 
 
 def line_plot(
@@ -152,20 +153,23 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def axes(x: Scale, y: Scale, x_label: str, y_label: str) -> list[Html]:
+    line = "currentColor"
     middle = (TOP + BOTTOM) / 2
     parts = [
-        el("path", d=f"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}", fill="none", stroke="currentColor"),
+        el("path", d=f"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}", fill="none", stroke=line),
         label((LEFT + RIGHT) / 2, HEIGHT - 10, x_label),
         label(13, middle, y_label, transform=f"rotate(-90 13 {middle})"),
     ]
     for value in ticks(x.low, x.high):
         if value == round(value):            # there is no step 1.5
-            parts.append(el("path", d=f"M{x(value)} {BOTTOM}v5", stroke="currentColor"))
-            parts.append(label(x(value), BOTTOM + 18, f"{value:.6g}"))
+            place = x(value)
+            parts.append(el("path", d=f"M{place} {BOTTOM}v5", stroke=line))
+            parts.append(label(place, BOTTOM + 18, f"{value:.6g}"))
     for value in ticks(y.low, y.high):
-        line = f"M{LEFT} {y(value)}H{RIGHT}"
-        parts.append(el("path", d=line, stroke="currentColor", stroke_opacity=0.15))
-        parts.append(label(LEFT - 7, y(value) + 4, f"{value:.6g}", "end"))
+        place = y(value)
+        path = f"M{LEFT} {place}H{RIGHT}"
+        parts.append(el("path", d=path, stroke=line, stroke_opacity=0.15))
+        parts.append(label(LEFT - 7, place + 4, f"{value:.6g}", "end"))
     return parts
 
 
@@ -189,4 +193,5 @@ def svg(width: int, height: int, title: str, body: Content) -> Html:
 
 
 def label(x: float, y: float, words: str, anchor: str = "middle", **more) -> Html:
-    return el("text", words, x=round(x, 2), y=round(y, 2), text_anchor=anchor, **more)
+    x, y = round(x, 2), round(y, 2)
+    return el("text", words, x=x, y=y, text_anchor=anchor, **more)

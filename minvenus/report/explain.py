@@ -151,7 +151,7 @@ def turn_steps(c: Credited, t: int) -> list[Step]:
 
 def outcome_steps(c: Credited) -> list[Step]:
     """The numbers of the last turn."""
-    n, stats = c.numbers, c.numbers.group_stats
+    n = c.numbers
     penalty = c.recipe.format_penalty
     if c.sample.rollout.malformed[-1] and penalty is not None:
         formula = "r = −λ: the answer is malformed [P eq.4]"
@@ -159,7 +159,11 @@ def outcome_steps(c: Credited) -> list[Step]:
     else:
         steps = [step("reward", n.outcome, "r = score of the answer", {"score": n.outcome})]
     if c.recipe.normalize != "none":
-        inputs = {"r": n.outcome, "μ": stats.outcome_mean, "σ": stats.outcome_std}
+        inputs = {
+            "r": n.outcome,
+            "μ": n.group_stats.outcome_mean,
+            "σ": n.group_stats.outcome_std,
+        }
         steps.append(step("z", n.outcome_z, "z = (r − μ) / (σ + 1e-6) [P eq.5]", inputs))
     formula = "A = z: nothing follows [P eq.9]"
     return [*steps, step("advantage", n.advantages[-1], formula, {"z": n.outcome_z})]
@@ -167,12 +171,13 @@ def outcome_steps(c: Credited) -> list[Step]:
 
 def reward_steps(c: Credited, t: int) -> list[Step]:
     """The gain of a turn before the last, if it has one, and its reward."""
-    gain, reward = c.numbers.gains[t], c.numbers.turn_rewards[t]
+    gain = c.numbers.gains[t]
+    reward = c.numbers.turn_rewards[t]
     steps = []
     if gain is not None:
-        known = {k: belief for k, belief in enumerate(c.numbers.beliefs) if belief is not None}
-        before = max(k for k in known if k <= t)
-        inputs = {f"V{after_turn(k)}": known[k] for k in (t + 1, before)}
+        beliefs = c.numbers.beliefs
+        before = max(k for k in range(t + 1) if beliefs[k] is not None)
+        inputs = {f"V{after_turn(k)}": beliefs[k] for k in (t + 1, before)}
         steps.append(step("gain", gain, "IG = V after − V before [P eq.3]", inputs))
 
     malformed = c.sample.rollout.malformed
@@ -195,7 +200,8 @@ def reward_steps(c: Credited, t: int) -> list[Step]:
 
 def advantage_steps(c: Credited, t: int) -> list[Step]:
     """Of a turn before the last: its term, what later turns add, and the sum."""
-    term, advantage = c.numbers.terms[t], c.numbers.advantages[t]
+    term = c.numbers.terms[t]
+    advantage = c.numbers.advantages[t]
     k = next_turn(c, t)
     following = {f"A of turn {k + 1}": c.numbers.advantages[k]}
     if term is None and c.recipe.discount_over == "rewards":
@@ -215,9 +221,13 @@ def advantage_steps(c: Credited, t: int) -> list[Step]:
 
 def term_steps(c: Credited, t: int) -> list[Step]:
     """A turn's reward compared with its group, and scaled to the size of the outcomes."""
-    n, stats = c.numbers, c.numbers.group_stats
+    n = c.numbers
     steps = []
-    inputs = {"r": n.turn_rewards[t], "μ": stats.turn_reward_mean, "σ": stats.turn_reward_spread}
+    inputs = {
+        "r": n.turn_rewards[t],
+        "μ": n.group_stats.turn_reward_mean,
+        "σ": n.group_stats.turn_reward_spread,
+    }
     formula = "z = (r − μ) / (σ + 1e-6) [P eq.5]"
     if not c.recipe.center_gain:
         del inputs["μ"]
@@ -225,7 +235,11 @@ def term_steps(c: Credited, t: int) -> list[Step]:
     if c.recipe.normalize != "none":
         steps.append(step("z", n.turn_z[t], formula, inputs))
 
-    inputs = {"weight": c.recipe.ig_weight, "s": n.scale, "z": n.turn_z[t]}
+    inputs = {
+        "weight": c.recipe.ig_weight,
+        "s": n.scale,
+        "z": n.turn_z[t],
+    }
     formula = "r̃ = weight · s · z [P eq.6-8]"
     if c.recipe.outcome_on == "every":
         inputs["z of the outcome"] = n.outcome_z
@@ -280,7 +294,9 @@ def group_steps(group: list[Credited]) -> list[Step]:
              {"μ": stats.outcome_mean} | outcomes, " of outcomes")]
     if recipe.normalize == "scaled" and turns:
         formula = f"s = min( max(M_O, {SCALE_FLOOR}) / (M_IG + 1e-6), {SCALE_CAP:g} ) [P eq.6-8]"
-        sizes = {"M_O = mean |z| of outcomes": numbers.outcome_size,
-                 "M_IG = mean |z| of turn rewards": numbers.turn_reward_size}
+        sizes = {
+            "M_O = mean |z| of outcomes": numbers.outcome_size,
+            "M_IG = mean |z| of turn rewards": numbers.turn_reward_size,
+        }
         steps.append(step("scale", numbers.scale, formula, sizes))
     return steps

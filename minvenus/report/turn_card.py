@@ -11,7 +11,12 @@ from minvenus.report.source import Case
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import Rollout, Turn
 
-KINDS = {"search": "search", "visit": "visit", "answer": "answer", "none": "no action"}
+KINDS = {
+    "search": "search",
+    "visit": "visit",
+    "answer": "answer",
+    "none": "no action",
+}
 
 
 @dataclass(frozen=True)
@@ -29,9 +34,10 @@ def turn_card(case: Case, t: int, view: View) -> Html:
     turn = case.rollout.turns[t]
     advantages = {recipe: row[t] for recipe, row in case.advantages().items()}
     trained = next(iter(advantages.values()), 0.0)
-    chips = [el("span", f"{recipe} {advantage:.3g}",
-                class_="chip " + view.colour(recipe, advantage))
-             for recipe, advantage in advantages.items()]
+    chips = []
+    for recipe, advantage in advantages.items():
+        colour = view.colour(recipe, advantage)
+        chips.append(el("span", f"{recipe} {advantage:.3g}", class_=f"chip {colour}"))
     return el(
         "article",
         el("header",
@@ -76,9 +82,15 @@ def call_words(turn: Turn) -> str:
 
 def texts_of(turn: Turn) -> list[Html]:
     parsed = parse_turn(turn.text)
-    texts = {"thought": parsed.thought, parsed.tool: call_words(turn), "answer": parsed.answer}
-    parts = [el("div", el("p", name), el("p", words), class_=f"part {name}")
-             for name, words in texts.items() if words]
+    texts = {
+        "thought": parsed.thought,
+        parsed.tool: call_words(turn),
+        "answer": parsed.answer,
+    }
+    parts = []
+    for name, words in texts.items():
+        if words:
+            parts.append(el("div", el("p", name), el("p", words), class_=f"part {name}"))
     if parsed.error or turn.malformed:               # the parts are not all of it
         parts.append(folded("raw", "what it wrote, letter by letter", turn.text))
     if turn.observation is not None:
@@ -124,7 +136,8 @@ def arithmetic(summary: str, steps_of: Callable, under: dict) -> Html | None:
     for step in sorted(recipes, key=lambda step: (ids.index(step.id), names.index(step.name))):
         value = "none" if step.value is None else f"{step.value:.6g}"
         inputs = "; ".join(f"{name} = {number:.6g}" for name, number in step.inputs)
-        rows.append([step.name, value, ", ".join(recipes[step]), step.formula, inputs])
+        agreeing = ", ".join(recipes[step])
+        rows.append([step.name, value, agreeing, step.formula, inputs])
     head = ["number", "value", "recipe", "formula", "made of"]
     return details(summary, table(head, rows), class_="arithmetic")
 

@@ -137,8 +137,8 @@ MUTANTS = (
         EXPLAINED,
         (
             "minvenus.report.explain:term_steps",
-            '"σ": stats.turn_reward_spread',
-            '"σ": stats.outcome_std',
+            '"σ": n.group_stats.turn_reward_spread',
+            '"σ": n.group_stats.outcome_std',
         ),
     ),
     mutant(

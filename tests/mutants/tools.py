@@ -127,7 +127,7 @@ MUTANTS = (
         "a search that failed as a whole is a normal result",
         "agent/test_observation.py::"
         "test_a_search_is_one_line_of_json_and_an_error_only_if_every_query_failed",
-        ("minvenus.tools.base:ToolResult.error", "if kind is None:", "if content:"),
+        ("minvenus.tools.base:ToolResult.error", "if None in kinds:", "if kinds:"),
     ),
     mutant(
         55,
@@ -143,11 +143,7 @@ MUTANTS = (
         55,
         "a visit of which one page failed is an error",
         WORLD + "test_several_pages_are_shown_one_on_a_line_and_the_call_is_an_error_if_all_are",
-        (
-            "minvenus.tools.base:ToolResult.error",
-            "return None\n            kinds",
-            "continue\n            kinds",
-        ),
+        ("minvenus.tools.base:ToolResult.error", "if None in kinds:", "if kinds == [None]:"),
     ),
     mutant(
         55,

@@ -64,7 +64,7 @@ def test_a_chat_and_a_completion_send_model_settings_and_key_and_return_the_firs
         lambda h: h.reply({"choices": [{"text": "cat"}], "error": None}, status=201)
     ) as server:
         for prompt in ([1, 2, 3], "From Bob"):
-            assert endpoint(server).complete(prompt, max_tokens=7)["text"] == "cat"
+            assert endpoint(server).complete(prompt, max_tokens=7) == "cat"
             assert server.seen[-1][1] == "/v1/completions"
             assert json.loads(server.seen[-1][3]) == {
                 "model": "venus",
