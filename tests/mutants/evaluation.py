@@ -155,7 +155,7 @@ MUTANTS = (
         46,
         "another temperature is accepted on resume",
         FIXED,
-        (RESULTS + "fixed_settings", "MAY_CHANGE", 'MAY_CHANGE | {"temperature"}'),
+        (RESULTS + "fixed_settings", "MAY_CHANGE", '[*MAY_CHANGE, "temperature"]'),
     ),
     mutant(
         46,
