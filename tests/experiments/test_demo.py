@@ -15,12 +15,7 @@ from minvenus.flags import parse_flags
 from minvenus.igpo.recipes import RECIPES
 from minvenus.settings import EvalConfig, IGPOConfig, InferConfig, SFTConfig
 
-CONFIGS = {
-    "train_sft.py": SFTConfig,
-    "train_igpo.py": IGPOConfig,
-    "eval.py": EvalConfig,
-    "infer.py": InferConfig,
-}
+CONFIGS = dict(train_sft=SFTConfig, train_igpo=IGPOConfig, eval=EvalConfig, infer=InferConfig)
 
 
 @pytest.fixture
@@ -29,9 +24,10 @@ def commands(monkeypatch):
     seen = []
 
     def run(script, **settings):
-        config = parse_flags(CONFIGS[script], flags_of(settings))
-        seen.append((script, config))
-        importlib.import_module(Path(script).stem).main(config)
+        name = Path(script).stem
+        config = parse_flags(CONFIGS[name], flags_of(settings))
+        seen.append((name, config))
+        importlib.import_module(name).main(config)
 
     monkeypatch.setattr(compare, "run", run)
     monkeypatch.setattr(demo, "run", run)
@@ -43,9 +39,9 @@ def test_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_each(
 ):
     config = DemoConfig(out=str(tmp_path), sft_steps=3, igpo_steps=2, batch=1, questions=4)
     printed = demo.main(config)
-    scripts = [script for script, _ in commands]
-    assert scripts == ["train_sft.py", "train_igpo.py", *["eval.py"] * 3, "infer.py"]
-    sft, igpo, before, after, compared, asked = (config for _, config in commands)
+    names, configs = zip(*commands, strict=True)
+    assert names == ("train_sft", "train_igpo", "eval", "eval", "eval", "infer")
+    sft, igpo, before, after, compared, asked = configs
     assert sft.model == "tiny-base" and sft.steps == 3 and igpo.steps == 2
     assert igpo.model == before.agent.model == str(trained(sft.out, 3))
     assert after.agent.model == asked.agent.model == str(trained(igpo.out, 2))
