@@ -28,9 +28,10 @@ from minvenus.console import table
 from minvenus.experiments import methods
 from minvenus.experiments.__main__ import COMMANDS
 from minvenus.flags import parse_flags
-from minvenus.presets import IGPO_PRESETS, SFT_PRESETS
-from minvenus.settings import EvalConfig, IGPOConfig, InferConfig, SFTConfig
+from minvenus.settings import EvalConfig, InferConfig
 from minvenus.sft.__main__ import CleanConfig
+from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
+from minvenus.train.settings import IGPOConfig, SFTConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"

@@ -14,7 +14,7 @@ from minvenus.experiments.lab import LabConfig
 from minvenus.experiments.methods import CHANGES, PRESETS, method_recipe
 from minvenus.flags import parse_flags
 from minvenus.igpo.recipes import RECIPE_WORDS, RECIPES
-from minvenus.settings import IGPOConfig, SFTConfig
+from minvenus.train.settings import IGPOConfig, SFTConfig
 
 # Stands in for both training scripts: notes that it was started and with which flags, and leaves
 # what a run leaves. Accuracy is 0.01 at the start; GRPO's rollouts get short. A file "stopped" says

@@ -13,7 +13,8 @@ from minvenus.experiments.demo import DemoConfig
 from minvenus.files import read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.igpo.recipes import RECIPES
-from minvenus.settings import EvalConfig, IGPOConfig, InferConfig, SFTConfig
+from minvenus.settings import EvalConfig, InferConfig
+from minvenus.train.settings import IGPOConfig, SFTConfig
 
 CONFIGS = dict(train_sft=SFTConfig, train_igpo=IGPOConfig, eval=EvalConfig, infer=InferConfig)
 
