@@ -167,7 +167,7 @@ def test_first_the_starts_then_all_methods_of_a_seed_before_the_next_seed_then_t
     assert "0.300 [0.100, 0.600]" in page and "Turns per rollout" in page
     assert "were fixed before the first run" in page
     assert "Gain of right visits" not in page, "nobody had gains"
-    assert "<dt>grpo</dt><dd>Only the final answer is " in page, "what the methods are"
+    assert "<dt>grpo</dt><dd>The baseline: only the answer " in page, "what the methods are"
     assert read_json(folder / "run.json") == asdict(small)
 
 
