@@ -13,7 +13,7 @@ from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.lab import LabConfig
 from minvenus.experiments.methods import CHANGES, PRESETS, method_recipe
 from minvenus.flags import parse_flags
-from minvenus.igpo.recipes import RECIPES
+from minvenus.igpo.recipes import RECIPE_WORDS, RECIPES
 from minvenus.settings import IGPOConfig, SFTConfig
 
 # Stands in for both training scripts: notes that it was started and with which flags, and leaves
@@ -167,7 +167,7 @@ def test_first_the_starts_then_all_methods_of_a_seed_before_the_next_seed_then_t
     assert "0.300 [0.100, 0.600]" in page and "Turns per rollout" in page
     assert "were fixed before the first run" in page
     assert "Gain of right visits" not in page, "nobody had gains"
-    assert "<dt>grpo</dt><dd>The baseline: only the answer " in page, "what the methods are"
+    assert f"<dt>grpo</dt><dd>{RECIPE_WORDS['grpo'][:20]}" in page, "what the methods are"
     assert read_json(folder / "run.json") == asdict(small)
 
 
