@@ -6,18 +6,18 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from minvenus.agent import policy
-from minvenus.agent.policy import format_of, load_loop, load_scorer, model_folder
+from minvenus.agent import load
+from minvenus.agent.load import format_of, load_loop, load_scorer, model_folder
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors, stop_on_signals
-from minvenus.evaluation.aggregate import compare, comparison_text, report_text, summarise
+from minvenus.evaluation.aggregate import compare, summarise
 from minvenus.evaluation.judge import make_grader
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.evaluation.results import graded, make_runs, open_results, stored_evaluation
-from minvenus.files import digest, write_json
-from minvenus.flags import parse_flags
+from minvenus.evaluation.tables import comparison_text, report_text
+from minvenus.files import digest, model_fingerprint, write_json
+from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.recipes import Recipe
-from minvenus.model.weights import model_fingerprint
 from minvenus.report.source import Scorer
 from minvenus.report.xray import default_page, write_page
 from minvenus.settings import EvalConfig
@@ -39,6 +39,7 @@ def evaluate(config: EvalConfig) -> dict:
     with (closing(questions_of(config)) as source,
           open_results(config, fingerprints(config, source)) as results,
           closing(make_grader(kind, results.folder)) as grader):
+        save_config(config, results.folder)
 
         # 1. make what is missing; all first runs come before all second ones
         runs = [(question, run) for run in range(config.runs) for question in source.held_out]
@@ -76,7 +77,7 @@ def evaluate(config: EvalConfig) -> dict:
 def resolved(config: EvalConfig) -> EvalConfig:
     """Fill in what depends on the machine and the model: the newest model's folder, device,
     sampling, sizes."""
-    agent = policy.resolved(config.agent)
+    agent = load.resolved(config.agent)
     if config.runs > 1 and agent.temperature == 0:
         raise ConfigError(f"{config.runs} runs with temperature 0 would all be the same: give a "
                           "--temperature")

@@ -184,6 +184,9 @@ def check_tools(file: str | None, tools: str, flag: str) -> None:
 # ------------------------------------------------------------------------- train_sft.py, train_igpo.py
 
 
+PAGE_SIZE = 16                        # tokens of a page of the cache, in training
+
+
 @dataclass(frozen=True)
 class SFTConfig:
     """train_sft.py: supervised fine-tuning on trajectories."""
@@ -222,7 +225,6 @@ class SFTConfig:
     recompute: bool = setting(False,
         "keep only layer inputs, compute the rest again: less memory, slower")
     offload: bool = setting(False, "with --recompute: keep the layer inputs in host memory")
-    sequence_parallel: int = setting(1, "under torchrun: processes that share a pack", least=1)
 
     demonstrations: int = setting(768, "how many there are", heading="toy web", least=1)
     most_hops: Hops = setting(4, "of 1, 2, ... so many hops in turn")
@@ -311,7 +313,6 @@ class IGPOConfig:
     recompute: bool = setting(False,
         "keep only layer inputs, compute the rest again: less memory, slower")
     offload: bool = setting(False, "with --recompute: keep the layer inputs in host memory")
-    sequence_parallel: int = setting(1, "under torchrun: processes that share a pack", least=1)
 
     hops: Hops | None = setting(4, "of every question; none = 1, 2, 3 and 4 in turn",
         heading="toy web")

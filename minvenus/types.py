@@ -119,6 +119,7 @@ class Sample:
     truth_logprobs: list[list[float] | None]   # of the truth's tokens before each turn, if scored
     outcome: float | None                      # the score of the answer; None until it is graded
     group: int                                 # the same for all rollouts of a question
+    number: int = 0                            # of the rollout in its group
 
     def __post_init__(self):
         if len(self.truth_logprobs) != len(self.rollout.turns):

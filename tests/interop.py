@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import infer
-from minvenus.experiments.scripts import ROOT, train
+from minvenus.experiments.compare import ROOT, train
 from minvenus.flags import parse_flags
 from minvenus.settings import InferConfig, SFTConfig
 from minvenus.text.tokenizer import TINY

@@ -160,7 +160,7 @@ GROUPS = [  # names of fields, values that are refused, values at the border tha
     (
         "hidden_size intermediate_size num_hidden_layers num_attention_heads vocab_size "
         "max_position_embeddings max_turns max_context max_new_tokens limit runs concurrency "
-        "pages steps batch pack_tokens sequence_parallel save_every demonstrations questions "
+        "pages steps batch pack_tokens save_every demonstrations questions "
         "epochs max_turn_tokens evaluate_every rollouts_every sft_steps igpo_steps seeds "
         "checkpoints jobs",
         [0],

@@ -1,5 +1,5 @@
-"""Which folder may import which (the layers of the design), what may be imported at all, and that importing does no
-work."""
+"""Which folder may import which (the layers of the design), what may be imported at all, and that
+importing does no work."""
 
 import ast
 import subprocess
@@ -45,7 +45,8 @@ PACKAGE = sorted(path for path in (ROOT / "minvenus").rglob("*.py") if part_of(p
 
 
 def imported(path: Path) -> set[str]:
-    """Every module that a file imports, at whatever depth; `from minvenus.x import y` counts as minvenus.x.y."""
+    """Every module that a file imports, at whatever depth; `from minvenus.x import y` counts as
+    minvenus.x.y."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -63,13 +64,9 @@ def test_imports_follow_the_direction_of_the_design(part):
             top, *rest = name.split(".")
             assert top not in SCRIPTS, f"nothing imports a script, {path} imports {name}"
             if top == "minvenus":
-                assert rest[0] in MAY_IMPORT[part] | {part}, (
-                    f"{part} may not import {rest[0]}, {path} imports {name}"
-                )
+                assert rest[0] in MAY_IMPORT[part] | {part}, f"{path} may not import {name}"
             else:
-                assert top in RUNTIME or top in sys.stdlib_module_names, (
-                    f"{path}: {top} is not a dependency"
-                )
+                assert top in RUNTIME | sys.stdlib_module_names, f"{path}: {top} is no dependency"
 
 
 def test_no_two_folders_may_import_each_other_not_even_around_a_corner():
@@ -78,51 +75,39 @@ def test_no_two_folders_may_import_each_other_not_even_around_a_corner():
 
 def test_the_reward_maths_needs_nothing_but_torch():
     for path in (ROOT / "minvenus" / "igpo").glob("*.py"):
-        outside = {name.split(".")[0] for name in imported(path)} - {"minvenus", "torch"}
-        assert outside <= sys.stdlib_module_names, (
-            f"{path} imports {outside - sys.stdlib_module_names}"
-        )
+        outside = {name.split(".")[0] for name in imported(path)} - sys.stdlib_module_names
+        assert outside <= {"minvenus", "torch"}, f"{path} imports {outside}"
 
 
 def test_the_runtime_dependencies_are_exactly_the_six_and_pinned():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = project["dependencies"] + project["optional-dependencies"]["test"]
-    assert all("==" in line for line in wanted), wanted
-    assert {line.split("==")[0] for line in project["dependencies"]} == RUNTIME
-    assert {line.split("==")[0] for line in project["optional-dependencies"]["test"]} == {
-        "pytest",
-        "hypothesis",
-    }
+    pins = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    assert all("==" in pin for pin in pins), pins
+    names = {pin.split("==")[0] for pin in pins}
+    assert len(names) == len(pins) and names == RUNTIME | {"pytest", "hypothesis"}
 
 
 def test_importing_the_package_and_the_scripts_takes_under_3_seconds_and_starts_no_work():
-    """Seconds of the processor, so that other work on the machine does not count; what torch itself takes is not
-    ours."""
-    scripts = ", ".join(sorted(SCRIPTS))
-    code = (
-        "import sys, time, threading; start = time.process_time(); import minvenus; "
-        "ours = time.process_time() - start; "
-        f"import torch; start = time.process_time(); import minvenus.kernels.paged, {scripts}; "
-        "print(ours + time.process_time() - start, threading.active_count(), 'triton' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert done.stderr == "" and len(done.stdout.splitlines()) == 1, (
-        "importing a script prints nothing"
-    )
+    """Seconds of the processor, so that other work on the machine does not count; what torch itself
+    takes is not ours."""
+    code = f"""
+import sys, threading, time, torch
+start = time.process_time()
+import minvenus.kernels.paged, {", ".join(sorted(SCRIPTS))}
+print(time.process_time() - start, threading.active_count(), "triton" in sys.modules)
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr == "" and done.stdout.count("\n") == 1, "importing a script prints nothing"
     seconds, threads, triton = done.stdout.split()
     assert float(seconds) < 3.0 and threads == "1"
     assert triton == "False", "triton may be imported only when a kernel runs"
 
 
-# ------------------------------------------------------------------------------------------------------------- sizes
+# ------------------------------------------------------------------------------------------- sizes
 
-SOURCE = [
-    p
-    for p in (*(ROOT / "minvenus").rglob("*"), *ROOT.glob("*.py"))
-    if p.suffix in (".py", ".js", ".css")
-]
+FILES = [*(ROOT / "minvenus").rglob("*"), *ROOT.glob("*.py")]
+SOURCE = [path for path in FILES if path.suffix in (".py", ".js", ".css")]
 
 
 def test_no_source_file_has_more_than_300_lines():
@@ -130,20 +115,18 @@ def test_no_source_file_has_more_than_300_lines():
 
 
 def test_no_line_has_more_than_120_columns():
-    texts = [*SOURCE, *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")]
-    lines = [
-        (path, i, line)
-        for path in texts
-        for i, line in enumerate(path.read_text().splitlines(), start=1)
-    ]
-    assert not [f"{path}:{i}" for path, i, line in lines if len(line) > 120]
+    wide = []
+    for path in (*SOURCE, *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py")):
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if len(line) > 120:
+                wide.append(f"{path}:{number}")
+    assert not wide
 
 
 @pytest.mark.parametrize(
     "path", [p for p in SOURCE if p.suffix == ".py"], ids=lambda p: str(p.relative_to(ROOT))
 )
 def test_no_function_has_more_than_50_lines(path):
-    functions = [
-        node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)
-    ]
-    assert not [f"{f.name}, line {f.lineno}" for f in functions if f.end_lineno - f.lineno >= 50]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 50, f"{node.name}, line {node.lineno}"

@@ -13,7 +13,7 @@ import pytest
 import eval as evaluation
 import infer
 from minvenus.agent import show
-from minvenus.agent.policy import resolved
+from minvenus.agent.load import resolved
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ModelConfig, read_json
 from minvenus.engine import Engine

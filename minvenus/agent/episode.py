@@ -1,10 +1,10 @@
-"""A rollout while it grows: the turn loop (rollout.py) adds a turn, its observation, the next turn, and ends it."""
+"""A rollout while it grows: the turn loop (rollout.py) adds turns and observations, and ends it."""
 
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from minvenus.agent.protocol import ParsedTurn, is_well_formed
+from minvenus.agent.protocol import ParsedTurn, format_error
 from minvenus.text.chat import Stream
 from minvenus.tools.base import ToolCall
 from minvenus.types import Question, Rollout, Turn
@@ -12,54 +12,80 @@ from minvenus.types import Question, Rollout, Turn
 
 @dataclass(eq=False)
 class Episode:
-    """A rollout while it grows. (seed of the policy, step, name, number) decide what is sampled."""
+    """(seed of the engine, step, name, number) decide what is sampled."""
 
     question: Question
     tools: object
-    stream: Stream
+    stream: Stream                       # its tokens; the engine draws into this very list
     max_turns: int
     name: str                            # of its group
     number: int                          # in its group
     step: int | None = None              # of training
+
     turns: list[Turn] = field(default_factory=list)
-    discarded: list[str] = field(default_factory=list)            # why attempts at the current turn were thrown away
-    forced_by: str | None = None         # the limit that makes the next turn the last: token_limit, max_steps
-    sequence: Any = None                 # the engine's sequence, while it is open; None at an endpoint
-    writing: bool = False                # the policy is writing a turn
-    call: dict | None = None             # the tool call of the newest turn, until its result is there
-    result: ToolCall | None = None       # of the call; None while it waits for a free thread
-    call_started: float = 0.0
-    started: float = field(default_factory=time.monotonic)        # when it was opened
+    discarded: list[str] = field(default_factory=list)  # why attempts at this turn were thrown away
+    forced_by: str | None = None         # the limit that makes the next turn the last
+    rollout: Rollout | None = None       # None until it has ended
+
+    sequence: Any = None                 # the engine's, while it is open; None at an endpoint
+    writing: bool = False                # a turn is being written
+    call: Any = None                     # of the newest turn, until its result is there
+    running_call: ToolCall | None = None     # None while the call waits for a free thread
+
+    started: float = field(default_factory=time.monotonic)         # when it was opened
     turn_started: float = field(default_factory=time.monotonic)
-    rollout: Rollout | None = None       # None until the rollout has ended
-    answer_logprobs: Any = None          # of the true answer before each turn, where a caller scores it
+    call_started: float = 0.0
+    group: int = 0                       # of training: the number of its question in the step
 
     def end_turn(self, text: str, parsed: ParsedTurn, sampled: bool, last: bool) -> None:
         """Add the turn that is written. `sampled`: its ids are those that the policy chose. With
         `last` its call is not run, so the turn is no search and no visit."""
         start, end = self.stream.end_turn(sampled)
         call = None if last else parsed.call
-        kind = parsed.kind if call or parsed.kind == "answer" else "none"
+        kind = parsed.kind
+        if call is None and kind != "answer":
+            kind = "none"
         seconds = time.monotonic() - self.turn_started
-        self.turns.append(Turn(kind, start, end, text, call, discarded=self.discarded, seconds=seconds))
+        turn = Turn(kind, start, end, text, call, discarded=self.discarded, seconds=seconds)
+        self.turns.append(turn)
         self.discarded = []
 
     def add_observation(self, text: str, error: str | None, seconds: float) -> None:
         """Append what came back to the newest turn, and the prompt of the next one."""
         self.stream.add_observation(text)
-        self.turns[-1] = replace(self.turns[-1], observation=text, tool_error=error, tool_seconds=seconds)
+        newest = self.turns[-1]
+        self.turns[-1] = replace(newest, observation=text, tool_error=error, tool_seconds=seconds)
 
-    def end(self, termination: str, error: str | None, system: str, cut_off: bool) -> None:
-        """Make the record. `cut_off`: the run or an endpoint failed, so the last turn says nothing about the model's
-        format. One that was cut by the time limit counts as malformed."""
+    def unreadable_turns(self) -> int:
+        """How many turns in a row, the newest ones, could not be read or run."""
+        count = 0
+        for turn in reversed(self.turns):
+            if turn.kind != "none":
+                break
+            count += 1
+        return count
+
+    def termination(self) -> str:
+        """How a rollout ends that nothing has cut."""
+        if self.turns[-1].kind == "answer":
+            return f"answered_{self.forced_by}" if self.forced_by else "answered"
+        return "token_limit_no_answer" if self.forced_by == "token_limit" else "max_steps"
+
+    def end(self, termination: str, error: str | None, system: str, graded: bool) -> None:
+        """Make the record. `graded`: the format of the last turn is checked, too. One that was cut
+        by the time limit is malformed then."""
         turns = []
         for turn in self.turns:
             last = turn is self.turns[-1]
-            malformed = not is_well_formed(turn.text, final=last) and not (last and cut_off)
-            turns.append(replace(turn, malformed=malformed))
-        logprobs: list[float | None] = [None] * len(self.stream.ids)
-        places = [i for i, sampled in enumerate(self.stream.sampled) if sampled]
-        for place, logprob in zip(places, self.stream.logprobs, strict=True):
+            malformed = format_error(turn.text, final=last) is not None
+            turns.append(replace(turn, malformed=malformed and (graded or not last)))
+
+        stream = self.stream
+        logprobs: list[float | None] = [None] * len(stream.ids)
+        places = [i for i, sampled in enumerate(stream.sampled) if sampled]
+        for place, logprob in zip(places, stream.logprobs, strict=True):
             logprobs[place] = logprob
-        self.rollout = Rollout(self.question, self.stream.ids, self.stream.sampled, logprobs, turns, termination,
-                               system, error, seconds=time.monotonic() - self.started)
+
+        seconds = time.monotonic() - self.started
+        self.rollout = Rollout(self.question, stream.ids, stream.sampled, logprobs, turns,
+                               termination, system, error, seconds)

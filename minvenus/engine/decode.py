@@ -1,23 +1,23 @@
 """What makes a CPU fast: two copies. benchmarks/bench_engine.py measures what each of them gains.
 
-    DecodeCache   the keys and values of the decoding sequences side by side. Attention over pages has to gather them
-                  first, which reads and writes the whole context once more for every token. The pages
-                  stay complete: they are written as well, and whatever is missing here is read from them. So
-                  sequences may come, go, be preempted or prefilled in between without telling this cache.
-    MergedModel   the matrices, those that read the same input merged into one. A small model spends more time on
-                  starting calls than on arithmetic. A large one spends it on reading matrices: they are packed in the
-                  layouts of oneDNN, one for a single row and one for several (0.6B shape, one thread: a row takes 0.65
-                  of the time in its own layout, eight rows 0.7 in theirs).
+    DecodeCache   the keys and values of the decoding sequences side by side. Attention over pages
+                  has to gather them first, which reads and writes the whole context once more for
+                  every token. The pages stay complete: they are written as well, and whatever is
+                  missing here is read from them. So sequences may come, go, be preempted or
+                  prefilled in between without telling this cache.
+    MergedModel   the matrices, those that read the same input merged into one. A small model spends
+                  more time on starting calls than on arithmetic. A large one spends it on reading
+                  matrices: they are packed in the layouts of oneDNN, one for a single row and one
+                  for several (0.6B shape, one thread: a row takes 0.65 of the time in its own
+                  layout, eight rows 0.7 in theirs).
 
-S sequences, K kv heads, G query heads of one, D channels, L tokens of the longest sequence, C room for tokens in a row.
+S sequences, K kv heads, G query heads of one, D channels, L tokens of the longest sequence, C room
+for tokens in a row, N tokens of a step.
 """
 
-import ctypes
 import math
 import os
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 
 import numpy
@@ -29,89 +29,112 @@ from minvenus.engine.pages import BlockTable
 from minvenus.engine.scheduler import Work
 from minvenus.model.qwen3 import Qwen3, frequencies, rotate, rotation
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3              # of mallopt
 LARGEST_PLAIN = 2**24      # numbers in a small model's matrices: 64 MiB
-LARGEST_COPY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 3          # bytes: a third of the memory
+LARGEST_COPY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 3    # of the memory
+
+
+# ------------------------------------------------------------------------------ keys and values
 
 
 class DecodeCache:
-    """Row r holds the first lengths[r] tokens of tables[r]. The slots after them are finite (old or zero) and
-    masked."""
+    """Row r holds the first lengths[r] tokens of tables[r]. The slots after them are finite (old or
+    zero) and masked."""
 
     def __init__(self, k_pages: Tensor, v_pages: Tensor):
         layers, pages, self.page_size, heads, channels = k_pages.shape
-        self.k_pages, self.v_pages, self.most_tokens = k_pages, v_pages, pages * self.page_size
-        self.k = self.v = k_pages.new_zeros((layers, 0, heads, 0, channels))             # [layers, rows, K, C, D]
+        self.k_pages = k_pages
+        self.v_pages = v_pages
+        self.most_tokens = pages * self.page_size
+        self.k = k_pages.new_zeros((layers, 0, heads, 0, channels))      # [layers, rows, K, C, D]
+        self.v = self.k
         self.tables: list[BlockTable] = []
         self.lengths: list[int] = []
 
     def arrange(self, work: list[Work]) -> list[Work]:
         """The work in an order in which sequences keep their rows, as far as possible."""
-        by_table = {item.sequence.block_table: item for item in work}
-        kept = [by_table.pop(table, None) for table in self.tables[:len(work)]]
-        others = iter(by_table.values())
-        return [item or next(others) for item in kept] + list(others)
+        newcomers = {item.sequence.block_table: item for item in work}
+        rows = []
+        for table in self.tables[:len(work)]:
+            rows.append(newcomers.pop(table, None))
+        others = iter(newcomers.values())
+        return [item or next(others) for item in rows] + list(others)
 
     def hold(self, tables: list[BlockTable]) -> bool:
-        """Read what is missing from the pages, with room for one more token in each row. False where padding or
-        shared pages would make this copy too large."""
+        """Read what is missing from the pages, with room for one more token in each row. False
+        where padding or shared pages would make this copy too large."""
         lengths = [table.num_computed for table in tables]
         longest = max(lengths) + 1
         if len(tables) * longest > min(2 * sum(lengths) + 4096, self.most_tokens):
             return False
-        layers, rows, heads, room, channels = self.v.shape
-        if len(tables) > rows or longest > room:             # larger and empty: all is read from the pages again
-            rows, room = max(rows, len(tables)), max(room, longest + longest // 2 + 64)
-            if rows * room > self.most_tokens:               # never more than the pages
-                rows, room = len(tables), min(longest + longest // 2 + 64, self.most_tokens // len(tables))
-            self.k, self.v = (self.v.new_zeros((layers, rows, heads, room, channels)) for _ in range(2))
-            self.tables = []
+
+        _, rows, _, room, _ = self.k.shape
+        if len(tables) > rows or longest > room:
+            self._grow(len(tables), longest)
         for row, table in enumerate(tables):
-            kept = row < len(self.tables) and self.tables[row] is table
-            held = self.lengths[row] if kept else 0
-            if held < table.num_computed:
-                self._fetch(row, table, held)
-        self.tables, self.lengths = tables, [length + 1 for length in lengths]           # with the token that runs now
+            known = 0
+            if row < len(self.tables) and self.tables[row] is table:
+                known = self.lengths[row]
+            if known < table.num_computed:
+                self._fetch(row, table, known)
+        self.tables = tables
+        self.lengths = [length + 1 for length in lengths]        # with the token that runs now
         return True
 
+    def _grow(self, sequences: int, longest: int) -> None:
+        """A larger copy, which is empty: all is read from the pages again."""
+        layers, rows, heads, room, channels = self.k.shape
+        ample = longest + longest // 2 + 64
+        rows = max(rows, sequences)
+        room = max(room, ample)
+        if rows * room > self.most_tokens:                       # never more than the pages
+            rows = sequences
+            room = min(ample, self.most_tokens // sequences)
+        self.k = self.k.new_zeros((layers, rows, heads, room, channels))
+        self.v = torch.zeros_like(self.k)
+        self.tables = []
+
+    def _fetch(self, row: int, table: BlockTable, start: int) -> None:
+        """Copy the tokens from `start` on from their pages."""
+        size, end = self.page_size, table.num_computed
+        first = start // size
+        pages = torch.tensor(table.pages[first:-(-end // size)])
+        span = slice(start - first * size, end - first * size)
+        for cache, page_tensor in ((self.k, self.k_pages), (self.v, self.v_pages)):
+            tokens = page_tensor.index_select(1, pages).flatten(1, 2)[:, span]   # [layers, n, K, D]
+            cache[:, row, :, start:end] = tokens.transpose(1, 2)
+
     def attend(self, positions: Tensor):
-        """For the tables held: attend(layer, q [S, H, D], k and v [S, K, D] of the new tokens at `positions`) -> [S,
-        H, D]."""
-        count, longest, heads = len(self.tables), max(self.lengths), self.v.shape[2]
+        """attend(layer, q [S, H, D], k and v [S, K, D]) -> [S, H, D] for the tables held, whose new
+        tokens are at `positions`."""
+        count, longest, heads = len(self.tables), max(self.lengths), self.k.shape[2]
         rows: slice | Tensor = slice(count)
-        place: int | Tensor = longest - 1                                                # the same in all rows
+        place: int | Tensor = longest - 1                        # the same in all rows
         bias = None
         if min(self.lengths) < longest:
             rows, place = torch.arange(count), positions
             unseen = torch.arange(longest) > positions[:, None]                          # [S, L]
-            bias = torch.zeros_like(unseen, dtype=self.k.dtype).masked_fill_(unseen, -torch.inf)[:, None, None]
+            bias = torch.zeros_like(unseen, dtype=self.k.dtype).masked_fill_(unseen, -torch.inf)
+            bias = bias[:, None, None]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             self.k[layer][rows, :, place] = k
             self.v[layer][rows, :, place] = v
-            grouped = (q * q.shape[-1] ** -0.5).unflatten(1, (heads, -1))  # [S, K, G, D]: G queries of one kv head
-            scores = scores_of(grouped, self.k[layer, :count, :, :longest])              # [S, K, G, L]
+            keys = self.k[layer, :count, :, :longest]                                # [S, K, L, D]
+            values = self.v[layer, :count, :, :longest]
+            grouped = (q * q.shape[-1] ** -0.5).unflatten(1, (heads, -1))            # [S, K, G, D]
+            scores = query_key_products(grouped, keys)                               # [S, K, G, L]
             if bias is not None:
                 scores += bias
-            return mixed(scores.softmax(dim=-1), self.v[layer, :count, :, :longest]).flatten(1, 2)
+            return weighted_values(scores.softmax(dim=-1), values).flatten(1, 2)
 
         return attend
 
-    def _fetch(self, row: int, table: BlockTable, start: int) -> None:
-        """Copy the tokens from `start` on from their pages."""
-        first, end = start // self.page_size, table.num_computed
-        pages = torch.tensor(table.pages[first:-(-end // self.page_size)])
-        span = slice(start - first * self.page_size, end - first * self.page_size)
-        k, v = (x.index_select(1, pages).flatten(1, 2)[:, span] for x in (self.k_pages, self.v_pages))
-        self.k[:, row, :, start:end] = k.transpose(1, 2)                                 # from [layers, n, K, D]
-        self.v[:, row, :, start:end] = v.transpose(1, 2)
+
+# With one thread numpy is faster: torch packs each matrix first, numpy multiplies vector by vector
+# while the matrix is in the CPU's cache.
 
 
-# With one thread numpy is faster: torch packs each matrix first, numpy multiplies vector by vector while the matrix is
-# in the CPU's cache.
-
-
-def scores_of(queries: Tensor, keys: Tensor) -> Tensor:
+def query_key_products(queries: Tensor, keys: Tensor) -> Tensor:
     """[S, K, G, D] and [S, K, L, D] -> [S, K, G, L]: each query times each key."""
     if torch.get_num_threads() > 1:
         return torch.matmul(keys, queries.transpose(2, 3)).transpose(2, 3)
@@ -120,13 +143,25 @@ def scores_of(queries: Tensor, keys: Tensor) -> Tensor:
     return out
 
 
-def mixed(weights: Tensor, values: Tensor) -> Tensor:
+def weighted_values(weights: Tensor, values: Tensor) -> Tensor:
     """[S, K, G, L] and [S, K, L, D] -> [S, K, G, D]: sums of values."""
     if torch.get_num_threads() > 1:
         return torch.matmul(weights, values)
     out = weights.new_empty(*weights.shape[:-1], values.shape[3])
-    numpy.matmul(weights[..., None, :].numpy(), values[:, :, None].numpy(), out=out[..., None, :].numpy())
+    rows = out[..., None, :].numpy()
+    numpy.matmul(weights[..., None, :].numpy(), values[:, :, None].numpy(), out=rows)
     return out
+
+
+# ----------------------------------------------------------------------------------- the matrices
+
+
+class Matrices(NamedTuple):
+    """How a model's matrices are stored, and multiplied."""
+
+    store: Callable[[Tensor], Tensor]                    # weight [out, in] -> as it is multiplied
+    product: Callable[[Tensor, Tensor], Tensor]          # x [N, in], stored -> [N, out]
+    add_product: Callable[[Tensor, Tensor, Tensor], object]      # the same, added to a total
 
 
 class MergedLayer(NamedTuple):
@@ -138,65 +173,80 @@ class MergedLayer(NamedTuple):
 
 
 class MergedModel:
-    """A copy of a Qwen3 with the same `paged` and `logits`, up to rounding, until the weights change. It is fast for
-    steps of up to `best_rows` sequences, and right for any.
+    """A copy of a Qwen3 with the same `model` and `logits`, up to rounding, until the weights
+    change. It is fast for steps of up to `best_rows` sequences, and right for any.
 
-        norm(x) = x / hypot(|x|, sqrt(n eps)) * sqrt(n) weight          n channels; sqrt(n) weight is in the next matrix
+        norm(x) = x / hypot(|x|, sqrt(n eps)) * sqrt(n) weight      n channels; sqrt(n) weight is in
+                                                                    the next matrix
     """
 
     @staticmethod
     def fits(model) -> bool:
         """A Qwen3 in float32 on a CPU, and memory for the copy."""
-        if not isinstance(model, Qwen3) or model.head_weight.dtype != torch.float32:
+        if not isinstance(model, Qwen3):
             return False
-        return model.head_weight.device.type == "cpu" and sum(p.nbytes for p in model.parameters()) <= LARGEST_COPY
+        weight = model.head_weight
+        if weight.dtype != torch.float32 or weight.device.type != "cpu":
+            return False
+        return sum(parameter.nbytes for parameter in model.parameters()) <= LARGEST_COPY
 
     @torch.no_grad()
     def __init__(self, model: Qwen3, sequences: int):
-        self.config, self.embedding = model.config, model.model.embed_tokens.weight
-        large = sum(p.numel() for p in model.parameters()) > LARGEST_PLAIN and torch.backends.mkldnn.is_available()
-        if large:
-            keep_freed_memory()
-        self.best_rows = 1 if large and sequences == 1 else math.inf
-        self._product: Callable[[Tensor, Tensor], Tensor] = packed_product if large else torch.mm
-        self._add_product = add_packed_product if large else Tensor.addmm_
-        self._copied = partial(packed, rows=1 if sequences == 1 else 8) if large else transposed
+        self.config = config = model.config
+        self.embedding = model.model.embed_tokens.weight
+        numbers = sum(parameter.numel() for parameter in model.parameters())
+        if numbers > LARGEST_PLAIN and torch.backends.mkldnn.is_available():
+            self.matrices = PACKED_FOR_ONE if sequences == 1 else PACKED
+            self.best_rows = 1 if sequences == 1 else math.inf
+        else:
+            self.matrices = PLAIN
+            self.best_rows = math.inf
+
         self.norm = scaled_weight(model.model.norm)
         self.layers = [self._merge(layer) for layer in model.model.layers]
-        self.head = self._copied(model.head_weight)
-        self.frequencies = frequencies(model.config.head_dim, model.config.rope_theta)
-        sizes = model.config.hidden_size, model.config.head_dim
-        self.least = {n: torch.tensor(n * model.config.rms_norm_eps).sqrt() for n in sizes}
+        self.head = self.matrices.store(model.head_weight)
+        self.frequencies = frequencies(config.head_dim, config.rope_theta)
+        self.least = {}                          # sqrt(n eps), by the number of channels
+        for n in (config.hidden_size, config.head_dim):
+            self.least[n] = torch.tensor(n * config.rms_norm_eps).sqrt()
 
     def _merge(self, layer) -> MergedLayer:
         attention, mlp, config = layer.self_attn, layer.mlp, self.config
-        qkv = torch.cat([x.weight for x in (attention.q_proj, attention.k_proj, attention.v_proj)])
-        qk_norm = torch.cat((scaled_weight(attention.q_norm).expand(config.num_attention_heads, -1),
-                             scaled_weight(attention.k_norm).expand(config.num_key_value_heads, -1)))
+        store = self.matrices.store
+        qkv = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
+        q_norm = scaled_weight(attention.q_norm).expand(config.num_attention_heads, -1)
+        k_norm = scaled_weight(attention.k_norm).expand(config.num_key_value_heads, -1)
         gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
         return MergedLayer(
-            qkv=self._copied(qkv * scaled_weight(layer.input_layernorm)),
-            qk_norm=qk_norm,
-            out=self._copied(attention.o_proj.weight),
-            gate_up=self._copied(gate_up * scaled_weight(layer.post_attention_layernorm)),
-            down=self._copied(mlp.down_proj.weight))
+            qkv=store(qkv * scaled_weight(layer.input_layernorm)),
+            qk_norm=torch.cat((q_norm, k_norm)),
+            out=store(attention.o_proj.weight),
+            gate_up=store(gate_up * scaled_weight(layer.post_attention_layernorm)),
+            down=store(mlp.down_proj.weight),
+        )
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self._product(hidden, self.head)
+        return self.matrices.product(hidden, self.head)
 
-    def paged(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
-        config, product, add_product = self.config, self._product, self._add_product
-        heads, kv_heads, channels = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    def model(self, tokens: Tensor, positions: Tensor, attend,
+              rows: Tensor | None = None) -> Tensor:
+        """Hidden states of tokens [N] -> [N, hidden], or of `rows` of them."""
+        config = self.config
+        _, product, add_product = self.matrices
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         cos, sin = rotation(positions, self.frequencies)
-        x = self.embedding[tokens]                                                       # [N, hidden]
+        x = self.embedding[tokens]                                                   # [N, hidden]
         for index, layer in enumerate(self.layers):
-            qkv = product(self._normalise(x), layer.qkv).unflatten(1, (-1, channels))    # [N, H + 2 K, D]
+            qkv = product(self._normalise(x), layer.qkv)
+            qkv = qkv.unflatten(1, (-1, config.head_dim))                    # [N, H + 2 K, D]
             qk, v = qkv.split((heads + kv_heads, kv_heads), dim=1)
-            q, k = rotate(self._normalise(qk).mul_(layer.qk_norm), cos, sin).split((heads, kv_heads), dim=1)
+            qk = rotate(self._normalise(qk).mul_(layer.qk_norm), cos, sin)
+            q, k = qk.split((heads, kv_heads), dim=1)
             if rows is not None and index + 1 == len(self.layers):
                 q, x = q[rows], x[rows]
             add_product(x, attend(index, q, k, v).flatten(1), layer.out)
-            gate, up = product(self._normalise(x), layer.gate_up).chunk(2, dim=1)        # [M, intermediate] each
+
+            gate, up = product(self._normalise(x), layer.gate_up).chunk(2, dim=1)
             add_product(x, F.silu(gate, inplace=True).mul_(up), layer.down)
         return self._normalise(x).mul_(self.norm)
 
@@ -204,14 +254,6 @@ class MergedModel:
         """To length 1, in fewer calls than F.rms_norm."""
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return x / length.hypot_(self.least[x.shape[-1]])
-
-
-def keep_freed_memory() -> None:
-    """Else glibc gives large tensors back to the system when they are freed, and every page of the next one costs a
-    fault: 3 to 5 % of a prefill of the 0.6B shape. Up to 512 MiB are kept."""
-    with suppress(OSError, AttributeError):                  # another C library
-        for name in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-            ctypes.CDLL(None).mallopt(name, 2**29)
 
 
 def scaled_weight(norm) -> Tensor:
@@ -222,9 +264,14 @@ def transposed(weight: Tensor) -> Tensor:
     return weight.T.contiguous()
 
 
-def packed(weight: Tensor, rows: int) -> Tensor:
-    """In the layout that oneDNN finds best for a product with so many rows."""
-    return torch.ops.mkldnn._reorder_linear_weight(weight, rows)
+def packed_for_one(weight: Tensor) -> Tensor:
+    """In the layout that oneDNN finds best for a product with one row."""
+    return torch.ops.mkldnn._reorder_linear_weight(weight, 1)
+
+
+def packed(weight: Tensor) -> Tensor:
+    """In the layout that oneDNN finds best for several rows."""
+    return torch.ops.mkldnn._reorder_linear_weight(weight, 8)
 
 
 def packed_product(x: Tensor, weight: Tensor) -> Tensor:
@@ -233,3 +280,8 @@ def packed_product(x: Tensor, weight: Tensor) -> Tensor:
 
 def add_packed_product(total: Tensor, x: Tensor, weight: Tensor) -> None:
     total += packed_product(x, weight)
+
+
+PLAIN = Matrices(transposed, torch.mm, Tensor.addmm_)
+PACKED = Matrices(packed, packed_product, add_packed_product)
+PACKED_FOR_ONE = Matrices(packed_for_one, packed_product, add_packed_product)

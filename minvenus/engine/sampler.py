@@ -1,27 +1,30 @@
 """Drawing the next token, and its log-prob.
 
-    drawn from    logits minus the penalty of ids already written in this turn, without ids that the tokenizer does
-                  not have, divided by the temperature, then top-k, then top-p, renormalised
-    log-prob      the plain softmax of logits / temperature over the whole vocabulary: what a trainer computes again
+    drawn from    logits minus the penalty of ids already written in this turn, without ids that the
+                  tokenizer does not have, divided by the temperature, then top-k, then top-p,
+                  renormalised
+    log-prob      the plain softmax of logits / temperature over the whole vocabulary: what a
+                  trainer computes again
 
-The two distributions are equal unless something is cut off or penalised. At temperature 0 the most probable token is
-taken, and its log-prob is the one at temperature 1, because at 0 there is none.
+The two distributions are equal unless something is cut off or penalised. At temperature 0 the most
+probable token is taken, and its log-prob is the one at temperature 1, because at 0 there is none.
 
-A token is drawn by inverting the cumulative sum at one uniform number from the sequence's own generator, so the
-sample of a sequence depends on its own logits only.
+A token is drawn by inverting the cumulative sum at one uniform number from the sequence's own
+generator, so the sample of a sequence depends on its own logits only.
 
 B sequences of one `Sampling`, V vocabulary, W <= V ids that may be drawn.
 """
 
 import hashlib
 import math
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-NOISE = 64       # uniform numbers drawn at once: a call per token would cost more than the draw itself
+NOISE_AHEAD = 64    # uniform numbers made at once: a call per token would cost more than the draw
 
 
 @dataclass(frozen=True)
@@ -31,15 +34,16 @@ class Sampling:
     max_tokens: int                       # the turn is cut here if no stop id was drawn
     temperature: float = 1.0              # 0 = always the most probable token
     top_k: int | None = None              # only the k most probable ids; None = all
-    top_p: float = 1.0                    # only the most probable ids that together reach this probability
-    presence_penalty: float = 0.0         # subtracted from the logit of every id already written in this turn
+    top_p: float = 1.0                    # only the most probable ids that together reach this
+    presence_penalty: float = 0.0         # taken from the logit of every id already in this turn
     stop_ids: tuple[int, ...] = ()        # ids that end the turn and belong to it
 
     def __post_init__(self):
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens must be at least 1, got {self.max_tokens}")
         if not (self.temperature == 0 or 1e-3 <= self.temperature <= 1e3):
-            raise ValueError(f"temperature must be 0 (greedy) or lie in [0.001, 1000], got {self.temperature}")
+            raise ValueError("temperature must be 0 (greedy) or lie in [0.001, 1000], got "
+                             f"{self.temperature}")
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k must be at least 1, or None for all ids; got {self.top_k}")
         if not 0 < self.top_p <= 1:
@@ -58,21 +62,67 @@ class Sampling:
         return self.temperature or 1.0
 
 
+@dataclass
+class Completion:
+    """One turn as it was sampled."""
+
+    tokens: list[int]                     # with the stop id, if one was drawn
+    logprobs: list[float]                 # plain softmax at the sampling temperature
+
+
 class Noise:
-    """The uniform numbers of one sequence. Its name, made of seed, step, question and rollout, decides all of them."""
+    """The uniform numbers of one sequence. Its name, made of seed, step, question and rollout,
+    decides all of them."""
 
     def __init__(self, seed: int, question: int | str, rollout: int, step: int | None = None):
-        self._name = f"{seed}/{question}/{rollout}" if step is None else f"{seed}/{step} {question}/{rollout}"
+        if step is None:
+            self._name = f"{seed}/{question}/{rollout}"
+        else:
+            self._name = f"{seed}/{step} {question}/{rollout}"
         self._generator: torch.Generator | None = None
         self._ahead: list[float] = []
 
     def draw(self) -> float:
         if self._generator is None:
-            digest = hashlib.blake2b(self._name.encode(), digest_size=8).digest()    # hash() differs between processes
+            # not hash(), which differs between processes
+            digest = hashlib.blake2b(self._name.encode(), digest_size=8).digest()
             self._generator = torch.Generator().manual_seed(int.from_bytes(digest) >> 1)
         if not self._ahead:
-            self._ahead = torch.rand(NOISE, generator=self._generator, dtype=torch.float64).tolist()[::-1]
+            numbers = torch.rand(NOISE_AHEAD, generator=self._generator, dtype=torch.float64)
+            self._ahead = numbers.tolist()[::-1]
         return self._ahead.pop()
+
+
+class Sampler:
+    """Gives sequences their next tokens. Ids from `width` on are never drawn."""
+
+    def __init__(self, width: int):
+        self.width = width
+
+    def draw(self, sequences: list, logits: Tensor) -> None:
+        """A token for each sequence whose turn runs; logits [S, V]. Those that have the same
+        distribution are drawn together."""
+        alike: dict[tuple, list[int]] = defaultdict(list)
+        for row, sequence in enumerate(sequences):
+            alike[sequence.job.sampling.distribution].append(row)
+
+        for rows in alike.values():
+            members = [sequences[row] for row in rows]
+            member_logits = logits if len(alike) == 1 else logits[rows]
+            temperature = members[0].job.sampling.plain_temperature
+            tokens = self.tokens(members, member_logits)
+            logprobs = plain_logprobs(member_logits, tokens, temperature)
+            for sequence, token, logprob in zip(members, tokens, logprobs, strict=True):
+                sequence.add(token, logprob)
+
+    def tokens(self, sequences: list, logits: Tensor) -> list[int]:
+        """The tokens of sequences with one distribution; tests put others in their place."""
+        sampling = sequences[0].job.sampling
+        noise = []
+        if sampling.temperature > 0:
+            noise = [sequence.noise.draw() for sequence in sequences]
+        written = [sequence.written for sequence in sequences]
+        return sample(logits, sampling, noise, self.width, written)
 
 
 def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int,
@@ -83,32 +133,36 @@ def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int,
     width    W, ids below it may be drawn
     written  the ids that each row has written in this turn, for the presence penalty
     """
-    z = drawn_logits(logits.float(), sampling, width, written)                            # [B, W]
+    z = drawn_logits(logits.float(), sampling, width, written)                    # [B, W]
     if sampling.temperature == 0:
         return z.argmax(dim=-1).tolist()
-    return invert(z.softmax(dim=-1), torch.tensor(noise, dtype=torch.float64, device=z.device)).tolist()
+    uniform = torch.tensor(noise, dtype=torch.float64, device=z.device)           # [B]
+    return invert(z.softmax(dim=-1), uniform).tolist()
 
 
 def plain_logprobs(logits: Tensor, tokens: list[int], temperature: float) -> list[float]:
     """Log-probs of one token per row under softmax(logits / temperature), logits [B, V]."""
     logprobs = scaled(logits.float(), temperature).log_softmax(dim=-1)
-    chosen = logprobs.gather(1, torch.tensor(tokens, device=logits.device)[:, None])[:, 0].tolist()
-    if not all(map(math.isfinite, chosen)):
-        raise ValueError(f"no token can be drawn: the logits are not finite; log-probs {chosen}")
-    return chosen
+    ids = torch.tensor(tokens, device=logits.device)
+    token_logprobs = logprobs.gather(1, ids[:, None])[:, 0].tolist()
+    if not all(map(math.isfinite, token_logprobs)):
+        raise ValueError("no token can be drawn: the logits are not finite; log-probs "
+                         f"{token_logprobs}")
+    return token_logprobs
 
 
 def scaled(logits: Tensor, temperature: float) -> Tensor:
     return logits if temperature == 1.0 else logits / temperature
 
 
-def drawn_logits(logits: Tensor, sampling: Sampling, width: int, written: list[list[int]]) -> Tensor:
+def drawn_logits(logits: Tensor, sampling: Sampling, width: int,
+                 written: list[list[int]]) -> Tensor:
     """What tokens are drawn from: logits [B, V] -> [B, W], -inf where an id is cut off."""
     z = logits[:, :width]
     if sampling.presence_penalty:
         z = z.clone()
         for row, ids in zip(z, written, strict=True):
-            row[list(set(ids))] -= sampling.presence_penalty                              # once, however often
+            row[list(set(ids))] -= sampling.presence_penalty                      # once each
     z = scaled(z, sampling.plain_temperature)
     if sampling.top_k is not None or sampling.top_p < 1:
         z = keep_most_probable(z, sampling.top_k, sampling.top_p)
@@ -116,25 +170,27 @@ def drawn_logits(logits: Tensor, sampling: Sampling, width: int, written: list[l
 
 
 def keep_most_probable(z: Tensor, top_k: int | None, top_p: float) -> Tensor:
-    """z [B, W] with -inf outside the top k, and of those, outside the fewest most probable ones that reach top_p
-    together."""
-    best, ids = z.topk(min(top_k or z.shape[1], z.shape[1]), dim=-1)                      # sorted, most probable first
+    """z [B, W] with -inf outside the top k, and of those, outside the fewest most probable ones
+    that reach top_p together."""
+    count = min(top_k or z.shape[1], z.shape[1])
+    best, ids = z.topk(count, dim=-1)                                             # sorted
     if top_p < 1:
         p = best.softmax(dim=-1)
-        reached = p.cumsum(dim=-1) - p  # probability of the ids before
-        best = best.masked_fill(reached >= top_p, -math.inf)  # the id that crosses top_p stays
+        reached = p.cumsum(dim=-1) - p                   # probability of the ids before
+        best = best.masked_fill(reached >= top_p, -math.inf)     # the id that crosses top_p stays
     return torch.full_like(z, -math.inf).scatter(1, ids, best)
 
 
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The first id whose cumulative weight exceeds uniform * total: id i with probability weights[i] / total. [B, W],
-    [B] -> [B]
+    """The first id whose cumulative weight exceeds uniform * total: id i with probability
+    weights[i] / total. [B, W], [B] -> [B]
 
-    In float64: in float32 the sum loses ids less probable than 6e-8. An id of weight 0 is never the first to exceed.
+    In float64: in float32 the sum loses ids less probable than 6e-8. An id of weight 0 is never the
+    first to exceed.
     """
     cumulative = weights.cumsum(dim=-1, dtype=torch.float64)
     total = cumulative[:, -1:]
     below = torch.nextafter(total, torch.zeros_like(total))
-    target = torch.minimum(uniform[:, None] * total, below)  # rounding must not reach the total
+    target = torch.minimum(uniform[:, None] * total, below)      # rounding must not reach the total
     ids = torch.searchsorted(cumulative, target, right=True)[:, 0]
-    return ids.clamp(max=weights.shape[1] - 1)                                            # NaN finds no place
+    return ids.clamp(max=weights.shape[1] - 1)                   # NaN finds no place

@@ -1,14 +1,14 @@
-"""The scheduler: which sequences run in the next step, with how many tokens. Pure Python over the page pool, no
-tensors.
+"""The scheduler: which sequences run in the next step, with how many tokens. No tensors here.
 
-Every sequence that only waits for its next token gets one (decode), and up to `step_tokens` further tokens are
-prefilled. The sequence that was prefilled least recently comes first, so a long prompt is cut into chunks and no other
-sequence waits for longer than one of them.
+Every sequence that only waits for its next token gets one (decode), and up to `step_tokens` further
+tokens are prefilled. The sequence that was prefilled least recently comes first, so a long prompt
+is cut into chunks and no other sequence waits for longer than one of them.
 
-When the pages run out, the youngest sequence is preempted: it loses its pages, keeps its tokens, and is computed
-again when there is room. A running sequence never loses its pages to a younger one; an idle one (between two turns)
-may lose them to any other. So the oldest running sequence can take every page, and the work always goes on: when
-a turn starts, the engine checks that the sequence fits alone.
+When the pages run out, the youngest sequence is preempted: it loses its pages, keeps its tokens,
+and is computed again when there is room. A running sequence never loses its pages to a younger one;
+an idle one (between two turns) may lose them to any other. So the oldest running sequence can take
+every page, and the work always goes on: when a turn starts, the engine checks that the sequence
+fits alone.
 """
 
 from dataclasses import dataclass, field
@@ -16,49 +16,42 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from minvenus.engine.pages import PagePool
-from minvenus.engine.sampler import Noise, Sampling
-
-
-@dataclass
-class Completion:
-    """One turn as it was sampled."""
-
-    tokens: list[int]            # with the stop id, if one was drawn
-    logprobs: list[float]        # plain softmax at the sampling temperature
+from minvenus.engine.sampler import Completion, Noise, Sampling
 
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """Compute a sequence's tokens up to the goal, and use the hidden states of those from `output_from` on.
+    """Compute a sequence's tokens up to the goal, and use the hidden states of those from
+    `output_from` on.
 
-    turn       draw a token from the last hidden state; every token drawn moves goal and output_from by one
+    turn       draw a token from the last hidden state; every token moves goal and output_from on
     scoring    take the log-prob of the token after each hidden state
-    prefill    a scoring of nothing: output_from is the goal
+    prefill    uses no hidden state: output_from is the goal
     """
 
     goal: int
     output_from: int
-    sampling: Sampling | None = None                         # of a turn
-    begin: int = 0                                           # of a turn: tokens before it
-    temperature: float = 1.0                                 # of a scoring
-    source: Any = None                                       # of a scoring: Sequence that has the tokens before it
+    sampling: Sampling | None = None     # of a turn
+    source: Any = None                   # of a scoring: the Sequence whose pages it starts on
+    temperature: float = 1.0             # of a scoring
 
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One append-only list of tokens. Without a block table it is complete, too: it is computed again for its next
-    job."""
+    """A list of tokens that only grows. It may have no pages: then it is computed again for its
+    next job."""
 
-    number: int                                              # order of opening: smaller is older
-    tokens: list[int]
-    question: int | str                                      # (seed, step, question, rollout) name the random numbers
+    number: int                          # order of opening: smaller is older
+    tokens: list[int]                    # the caller's own list; what is drawn is appended to it
+    question: int | str                  # (seed, step, question, rollout) name the random numbers
     rollout: int
-    step: int | None                                         # of training
+    step: int | None                     # of training
     noise: Noise
-    block_table: Any = None                                  # BlockTable; None = nothing is computed
-    job: Any = None                                          # Job; None = idle
-    logprobs: list[float] = field(default_factory=list)      # of all tokens that were drawn, or scored
-    prefilled_at: int = -1                                   # last step in which it was prefilled
+    logprobs: list[float] = field(default_factory=list)     # of all tokens drawn, or scored
+    block_table: Any = None              # BlockTable; None = nothing is computed
+    job: Any = None                      # Job; None = idle
+    turn_start: int = 0                  # tokens before the newest turn
+    prefilled_at: int = -1               # last step in which it was prefilled
 
     @property
     def num_computed(self) -> int:
@@ -66,8 +59,12 @@ class Sequence:
 
     @property
     def written(self) -> list[int]:
-        """The tokens so far of the turn that runs."""
-        return self.tokens[self.job.begin:]
+        """The tokens of the newest turn, so far."""
+        return self.tokens[self.turn_start:]
+
+    def completion(self) -> Completion:
+        """The newest turn, once it has ended."""
+        return Completion(self.written, self.logprobs[-len(self.written):])
 
     @property
     def decoding(self) -> bool:
@@ -76,31 +73,34 @@ class Sequence:
         return bool(job and job.sampling and table) and table.num_computed + 1 == job.goal
 
     def outputs(self, count: int) -> int:
-        """How many of the next `count` tokens, always the last ones, give a hidden state that the job uses."""
+        """How many of the next `count` tokens give a hidden state that the job uses. They are
+        always the last ones."""
         start = self.num_computed
         return max(0, start + count - max(start, self.job.output_from))
 
     def add(self, token: int, logprob: float) -> None:
-        """A token that its turn has drawn. The job ends with a stop id, or at max_tokens."""
+        """A token that its turn has drawn. The turn ends with a stop id, or at max_tokens."""
         job = self.job
         self.tokens.append(token)
         self.logprobs.append(logprob)
         job.goal += 1
         job.output_from += 1
-        if token in job.sampling.stop_ids or len(self.tokens) - job.begin == job.sampling.max_tokens:
+
+        is_full = len(self.tokens) - self.turn_start == job.sampling.max_tokens
+        if is_full or token in job.sampling.stop_ids:
             self.job = None
 
 
 @dataclass
 class Counters:
-    """The work of an engine since the last reset, in tokens."""
+    """The work of an engine since it got its weights, in tokens."""
 
-    prefilled: int = 0                                       # given, or computed again after a preemption
-    decoded: int = 0                                         # computed one by one, to draw the next token
-    scored: int = 0                                          # computed to score the token after them
-    shared: int = 0                                          # not computed, because their pages were there
+    prefilled: int = 0                   # given, or computed again after a preemption
+    decoded: int = 0                     # computed one by one, to draw the next token
+    scored: int = 0                      # computed to score the token after them
+    shared: int = 0                      # not computed, because their pages were there
     preemptions: int = 0
-    pages_peak: int = 0                                      # most pages held in a step
+    pages_peak: int = 0                  # most pages held in a step
 
     @property
     def rolled_out(self) -> int:
@@ -119,8 +119,9 @@ class Scheduler:
     def __init__(self, pool: PagePool, step_tokens: int):
         if step_tokens < 1:
             raise ValueError(f"a step needs at least one token, got step_tokens {step_tokens}")
-        self.pool, self.step_tokens = pool, step_tokens
-        self.sequences: list[Sequence] = []                  # all that are open, the oldest first
+        self.pool = pool
+        self.step_tokens = step_tokens
+        self.sequences: list[Sequence] = []              # all that are open, the oldest first
         self.counters = Counters()
         self._step = 0
 
@@ -134,65 +135,100 @@ class Scheduler:
             sequence.block_table = None
 
     def schedule(self) -> list[Work]:
-        """The next step of the running sequences, of which there must be one. The oldest always gets work, unless
-        others have used up the tokens of the step."""
+        """The next step of the running sequences, of which there must be one. The oldest always
+        gets work, unless others have used up the tokens of the step."""
         self._step += 1
+        running = self.running()
         plan: dict[Sequence, Work] = {}
-        running, prefills = self.running(), []
+        prefills = []
         for sequence in running:
             if sequence.decoding:
                 self._place(sequence, 1, plan)
             else:
                 prefills.append(sequence)
-        budget, room = self.step_tokens, True
-        for sequence in sorted(prefills, key=attrgetter("prefilled_at")):          # of equal ones the oldest first
-            oldest = sequence is running[0]
-            if sequence.block_table is None and (room or oldest):
-                room = self._admit(sequence, must_run=oldest)
-            if sequence.block_table:
-                budget -= self._place(sequence, min(sequence.job.goal - sequence.num_computed, budget), plan)
-                sequence.prefilled_at = self._step
-            if budget == 0:
-                break
-        for sequence, new, _ in plan.values():
-            scored = 0 if sequence.job.sampling else sequence.outputs(new)
-            self.counters.scored += scored
-            if sequence.decoding:
-                self.counters.decoded += new
-            else:
-                self.counters.prefilled += new - scored
-        self.counters.pages_peak = max(self.counters.pages_peak, self.pool.used)
+
+        # of those that were prefilled in the same step the oldest comes first: sorting is stable
+        prefills.sort(key=attrgetter("prefilled_at"))
+        self._prefill(prefills, running[0], plan)
+        self._count(plan)
         return list(plan.values())
 
+    def _prefill(self, sequences: list[Sequence], oldest: Sequence,
+                 plan: dict[Sequence, Work]) -> None:
+        """Divide the tokens of a step among sequences, in their order. Once one of them finds no
+        room, none after it is admitted, except the oldest."""
+        budget = self.step_tokens
+        room = True
+        for sequence in sequences:
+            is_oldest = sequence is oldest
+            if sequence.block_table is None and (room or is_oldest):
+                room = self._admit(sequence, must_run=is_oldest)
+            if sequence.block_table:
+                count = min(sequence.job.goal - sequence.num_computed, budget)
+                budget -= self._place(sequence, count, plan)
+                sequence.prefilled_at = self._step
+            if budget == 0:
+                return
+
     def _admit(self, sequence: Sequence, must_run: bool) -> bool:
-        """Give the sequence a block table with what the cache has of it; at least one token is left to run. Unless it
-        must run, all other pages that it needs have to be free: a start that is soon preempted is lost work."""
-        job, source = sequence.job, sequence.job.source
+        """Give the sequence a block table with what the cache has of it; at least one token is left
+        to run. Unless it must run, all other pages that it needs have to be free: a start that is
+        soon preempted is lost work."""
+        pool, job = self.pool, sequence.job
         known = min(job.output_from, job.goal - 1)
-        if source and source.block_table:                    # prefilled before; it loses its pages only as a whole
-            table = self.pool.fork(source.block_table, known)
+        if job.source and job.source.block_table:
+            # computed far enough: a source loses its pages only as a whole
+            table = pool.fork(job.source.block_table, known)
         else:
-            table = self.pool.open(sequence.tokens[:known + 1])
-        needed = self.pool.pages_for(job.goal) - len(table.pages) + (table.num_computed % self.pool.page_size > 0)
-        if self.pool.used + needed > self.pool.count and not must_run:
-            self.pool.free(table)
+            table = pool.open(sequence.tokens[:known + 1])
+
+        needed = pool.pages_for(job.goal) - len(table.pages)
+        if table.num_computed % pool.page_size > 0:
+            needed += 1                                  # its last page is shared, and copied
+        if pool.used + needed > pool.count and not must_run:
+            pool.free(table)
             return False
         sequence.block_table = table
         self.counters.shared += table.num_computed
         return True
 
     def _place(self, sequence: Sequence, count: int, plan: dict[Sequence, Work]) -> int:
-        """Put `count` tokens of the sequence into the plan and preempt others if need be. Returns 0 if the sequence has
-        to wait itself: nobody with pages is idle or younger."""
-        while (copies := self.pool.extend(sequence.block_table, count)) is None:
-            holders = (s for s in reversed(self.sequences) if s.block_table and s.block_table.pages)
-            victim = next((s for s in holders if s.job is None or s.number > sequence.number), None)
+        """Put `count` tokens of the sequence into the plan and preempt others if need be. Returns 0
+        if the sequence itself has to wait: nobody with pages is idle or younger."""
+        copies = self.pool.extend(sequence.block_table, count)
+        while copies is None:
+            victim = self._victim(sequence)
             if victim is None:
                 return 0
             plan.pop(victim, None)
-            self.free(victim)
-            if victim.job and victim.job.source:             # a scoring begins again
-                victim.logprobs.clear()
-            self.counters.preemptions += 1
+            self._preempt(victim)
+            copies = self.pool.extend(sequence.block_table, count)
         plan[sequence] = Work(sequence, count, copies)
         return count
+
+    def _victim(self, sequence: Sequence) -> Sequence | None:
+        """Who gives its pages to the sequence: the youngest that is idle, or younger than it."""
+        for other in reversed(self.sequences):
+            has_pages = other.block_table and other.block_table.pages
+            if has_pages and (other.job is None or other.number > sequence.number):
+                return other
+        return None
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.free(sequence)
+        self.counters.preemptions += 1
+        if sequence.job and sequence.job.source:         # a scoring begins again
+            sequence.logprobs.clear()
+
+    def _count(self, plan: dict[Sequence, Work]) -> None:
+        counters = self.counters
+        for sequence, new, _ in plan.values():
+            if sequence.decoding:
+                counters.decoded += new
+            elif sequence.job.sampling:
+                counters.prefilled += new
+            else:
+                scored = sequence.outputs(new)
+                counters.scored += scored
+                counters.prefilled += new - scored
+        counters.pages_peak = max(counters.pages_peak, self.pool.used)

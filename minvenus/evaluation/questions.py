@@ -21,6 +21,7 @@ decrypted here.
 import base64
 import csv
 import hashlib
+import random
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -28,8 +29,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
 from types import NoneType
-
-import torch
+from typing import Any
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
@@ -50,13 +50,13 @@ class QuestionSource:
     """Questions with their tools, for eval.py and train_igpo.py."""
 
     held_out: list[Question]          # to evaluate on
-    training: list[Question] = field(default_factory=list)      # empty unless asked for
+    training: list[Question] = field(default_factory=list)      # for train_igpo.py
     per_step: int = 0                 # training questions of a step
     seed: int = 0                     # of the order of the training questions
     fingerprint: str = ""             # of all questions: a resumed run must have the same
     turn_limit: int | None = None     # of every question; None = as the source says
     web: ToyWeb | None = None         # the toy web, which has tools for each question; or ...
-    tools: object = None              # ... one tool set for all questions
+    tools: Any = None                 # ... one tool set for all questions
     immediate: bool = True            # no tool call can hang, so none needs a thread
 
     def of_step(self, step: int) -> list[tuple[str, Question]]:
@@ -65,28 +65,21 @@ class QuestionSource:
         The name decides the group's random numbers. Where an epoch ends within the step, a question
         may come twice: its second group has another name.
         """
-        indices = batch_indices(step, self.per_step, len(self.training), self.seed)
         groups: dict[str, Question] = {}
-        for index in indices:
+        for index in batch_indices(step, self.per_step, len(self.training), self.seed):
             question = self.training[index]
-            name = question.id
-            if name in groups:
-                name = f"again {name}"
-            groups[name] = question
+            again = "again " if question.id in groups else ""
+            groups[again + question.id] = question
         return list(groups.items())
 
     def tools_for(self, question: Question) -> object:
         """The tools of one rollout; may be shared."""
-        if self.web is None:
-            return self.tools
-        return self.web.for_question(question.id)
+        return self.web.for_question(question.id) if self.web else self.tools
 
     def max_turns(self, question: Question) -> int:
-        if self.turn_limit is not None:
+        if self.turn_limit:
             return self.turn_limit
-        if self.web is None:
-            return MAX_TURNS
-        return self.web.max_turns(question.id)
+        return self.web.max_turns(question.id) if self.web else MAX_TURNS
 
     def visits(self, rollouts: list[Rollout]) -> tuple[list[list[list[str]]], list[int | None]]:
         """Per rollout and turn, the labels of the pages that it visited ("right", "wrong", ...);
@@ -99,7 +92,7 @@ class QuestionSource:
                 right_pages.append(None)
             else:
                 turns = visit_labels(self.web, rollout)
-                labels.append([[label for label, _ in visited] for visited in turns])
+                labels.append([[label for label, _ in pages] for pages in turns])
                 right_pages.append(self.web.case(rollout.question.id).hops)
         return labels, right_pages
 
@@ -112,73 +105,71 @@ class QuestionSource:
 def batch_indices(step: int, batch: int, total: int, seed: int) -> list[int]:
     """Indices of the `batch` examples of step 1, 2, ...: every epoch is a new permutation, and
     batches run across epochs."""
+    epoch, start = divmod((step - 1) * batch, total)
     order: list[int] = []
-    first_epoch, start = divmod((step - 1) * batch, total)
     while len(order) < start + batch:
-        epoch = first_epoch + len(order) // total
-        generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
-        order += torch.randperm(total, generator=generator).tolist()
+        order += permutation(total, seed=(seed, epoch))
+        epoch += 1
     return order[start:start + batch]
 
 
-def open_questions(path: str | None, tools: str, seed: int = 0, *, hops: int | None = None,
-                   slack: int | None = None, max_turns: int | None = None,
-                   limit: int | None = None, per_step: int = 0) -> QuestionSource:
-    """The questions of the file `path`, or of the toy web. The first `limit` are for evaluation
-    (None = all). Training passes the number of questions in a step as `per_step`; then the others
-    are training questions."""
+def permutation(count: int, seed: tuple[int, ...]) -> list[int]:
+    """A random order of 0 ... count - 1, always the same for a seed."""
+    return random.Random(str(seed)).sample(range(count), count)
+
+
+def open_questions(
+        path: str | None,                 # a file of questions; not used on the toy web
+        tools: str,                       # as --tools names them
+        seed: int = 0,                    # of the toy web, and of the order of training questions
+        *,
+        hops: int | None = None,          # toy web: only questions of so many hops
+        slack: int | None = None,         # toy web: turns beyond those that a question needs
+        max_turns: int | None = None,     # None = as the source says
+        limit: int | None = None,         # the first so many are held out, None = all
+        per_step: int = 0,                # the others are trained on, so many in a step
+        ) -> QuestionSource:
+    """The questions of a file, or of the toy web, with their tools."""
+    web = None
     if tools == "toyweb":
-        source = toy_questions(ToyWeb(seed, hops, slack or 0), limit, per_step)
+        web = ToyWeb(seed, hops, slack or 0)
+        questions = toy_test_questions(web)
+        training = web.questions("train") if per_step else []
     else:
-        assert path is not None
-        source = file_questions(path, limit, per_step)
-        source = replace(
-            source,
-            tools=make_tools(tools),
-            immediate=tools.partition(":")[0] in IMMEDIATE)
-    return replace(source, per_step=per_step, seed=seed, turn_limit=max_turns)
+        questions = read_questions(path)
+        # the same text may come twice: it is never both held out and trained on
+        held_out_texts = {question.text for question in questions[:limit]}
+        training = [question for question in questions if question.text not in held_out_texts]
+
+    if limit and limit > len(questions) and (web or per_step):
+        raise ConfigError(f"{path or tools} has {len(questions)} questions to evaluate on, not "
+                          f"{limit}: lower --limit or --evaluate-questions")
+    if per_step > len(training):
+        raise ConfigError(f"{path or tools} has {len(training)} questions to train on, beside "
+                          f"{limit} to evaluate on, and a step takes {per_step}: lower "
+                          "--questions or --evaluate-questions")
+    return QuestionSource(
+        held_out=questions[:limit],
+        training=training,
+        per_step=per_step,
+        seed=seed,
+        fingerprint=digest([asdict(question) for question in questions]),
+        turn_limit=max_turns,
+        web=web,
+        tools=None if web else make_tools(tools),
+        immediate=tools.partition(":")[0] in IMMEDIATE)
 
 
-def toy_questions(web: ToyWeb, limit: int | None, per_step: int) -> QuestionSource:
-    """The toy web's test and training questions; a report breaks the accuracy down by hops."""
-    if limit and limit > web.size["test"]:
-        raise ConfigError(f"the toy web has {web.size['test']} test questions, not {limit}: lower "
-                          "--limit or --evaluate-questions")
-    # a question twice in a step would have the same random numbers
-    if per_step > web.size["train"]:
-        raise ConfigError(f"the toy web has {web.size['train']} training questions, a step takes "
-                          f"{per_step}: lower --questions")
-    test = []
+def toy_test_questions(web: ToyWeb) -> list[Question]:
+    """The toy web's test questions; a report breaks the accuracy down by hops."""
+    questions = []
     for question in web.questions("test"):
         hops = web.case(question.id).hops
-        test.append(replace(question, source=f"{hops}-hop"))
-    return QuestionSource(
-        held_out=test[:limit],
-        training=web.questions("train") if per_step else [],
-        fingerprint=fingerprint(test),
-        web=web)
+        questions.append(replace(question, source=f"{hops}-hop"))
+    return questions
 
 
-def file_questions(path: str, limit: int | None, per_step: int) -> QuestionSource:
-    """The questions of a file. The same text may come twice: it is never held out and trained on."""
-    questions = read_questions(path)
-    held_out = questions[:limit]
-    training = []
-    if per_step:
-        held_out_texts = {question.text for question in held_out}
-        training = [question for question in questions if question.text not in held_out_texts]
-        if len(questions) < (limit or 0) or len(training) < per_step:
-            raise ConfigError(f"{path} has {len(questions)} questions: {limit} are held out, "
-                              f"{len(training)} others are left to train on, and a step takes "
-                              f"{per_step}: lower --questions or --evaluate-questions")
-    return QuestionSource(held_out, training, fingerprint=fingerprint(questions))
-
-
-def fingerprint(questions: list[Question]) -> str:
-    return digest([asdict(question) for question in questions])
-
-
-# ------------------------------------------------------------------------------------ question files
+# ----------------------------------------------------------------------------------- question files
 
 
 def read_questions(path) -> list[Question]:
@@ -243,14 +234,15 @@ def read_question(record: dict | str) -> Question:
     name = record.get("id")
     joined_answers = [answer] if isinstance(answer, str) else answer
     texts = [source or "", *joined_answers]
-    if type(name) not in (NoneType, str, int) or not all(isinstance(item, str) for item in texts):
+    right_types = all(isinstance(item, str) for item in texts)
+    if not right_types or type(name) not in (NoneType, str, int):
         raise ValueError(f"{SHAPE}; got {str(record)[:200]}")
 
-    answers: list[str] = []
-    for joined in joined_answers:
-        answers += split_aliases(joined)
-    name = "" if name is None else str(name)
-    return Question(name, text.strip(), list(dict.fromkeys(answers)), source or None)
+    return Question(
+        id="" if name is None else str(name),
+        text=text.strip(),
+        answers=list(dict.fromkeys(split_aliases(*joined_answers))),
+        source=source or None)
 
 
 def decrypt(cell: str, canary: str) -> str:

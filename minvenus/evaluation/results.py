@@ -37,14 +37,13 @@ from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.judge import RIGHT, Judge, WordGrader, make_grader
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.files import claimed, digest, refuse_training_run, sync
-from minvenus.flags import save_config
 from minvenus.settings import EvalConfig
 from minvenus.tools.base import FailureGuard
 from minvenus.types import Question, Rollout
 
 NAME = "results.jsonl"
 FAILURES = 5                          # runs in a row that end in an error stop the evaluation
-Key = tuple[str, int]                 # question id, number of the run
+Run = tuple[Question, int]            # a question, and the number among its runs
 
 # Settings that may change when an evaluation goes on: how much, how fast, where and in which form a
 # server is asked, how answers are graded, what is shown. Files are compared by fingerprint.
@@ -80,7 +79,6 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
         results = ResultsFile(folder, settings)
         if config.redo_failed:
             results.forget_failed()
-        save_config(config, folder)
         yield results
 
 
@@ -98,7 +96,7 @@ class ResultsFile:
             refuse_other_settings(folder, before, settings)
             break                                            # all lines have the same
 
-    def missing(self, runs: list[tuple[Question, int]]) -> list[tuple[Question, int]]:
+    def missing(self, runs: list[Run]) -> list[Run]:
         return [(question, run) for question, run in runs if (question.id, run) not in self.runs]
 
     def forget_failed(self) -> None:
@@ -133,13 +131,13 @@ def refuse_other_settings(folder: Path, before: dict, now: dict) -> None:
                           "same, or another --out")
 
 
-# ------------------------------------------------------------------------------------------ new runs
+# ----------------------------------------------------------------------------------------- new runs
 
 
-def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Question, int]],
-              concurrency: int, results: ResultsFile, stop: object) -> None:
-    """Make the runs (question, number). Whatever ends this early, every run that has ended is
-    saved. Once `stop` is true, no other run starts, and those that are open are dropped."""
+def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[Run], concurrency: int,
+              results: ResultsFile, stop: object) -> None:
+    """Make the missing runs. Whatever ends this early, every run that has ended is saved. Once
+    `stop` is true, no other run starts, and those that are open are dropped."""
     waiting = deque(missing)
     running: dict[Episode, int] = {}                         # the number of the run
     matches: list[float] = []                                # of the new runs
@@ -174,7 +172,7 @@ def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[tuple[Que
         progress.end()
 
 
-# --------------------------------------------------------------------------------------------- lines
+# -------------------------------------------------------------------------------------------- lines
 
 
 def answer_of(rollout: Rollout) -> str | None:
@@ -207,9 +205,10 @@ def result_of(line: dict) -> RunResult:
         note=rollout.error or "")
 
 
-def read_results(path: Path) -> dict[Key, RunResult]:
-    """The runs of a file, none if there is no file. Of two lines for a run the second counts."""
-    results: dict[Key, RunResult] = {}
+def read_results(path: Path) -> dict[tuple[str, int], RunResult]:
+    """The runs of a file by question id and number, none if there is no file. Of two lines for a
+    run the second counts."""
+    results = {}
     for number, line in enumerate(read_lines(path), start=1):
         try:
             result = result_of(json.loads(line))
@@ -234,7 +233,7 @@ def drop_torn_line(path: Path) -> None:
         os.truncate(path, sum(map(len, read_lines(path))))
 
 
-# ------------------------------------------------------------------------------------------- grading
+# ------------------------------------------------------------------------------------------ grading
 
 
 def graded(results: list[RunResult], grader: WordGrader | Judge, name: str) -> Evaluation:
@@ -246,8 +245,8 @@ def graded(results: list[RunResult], grader: WordGrader | Judge, name: str) -> E
     verdicts = []
     for result, grade in zip(results, grades, strict=True):
         if grade is None:
-            note = grader.notes[result.question.id, result.answer]
-            verdicts.append(replace(result, correct=None, note=note))
+            note = grader.notes[result.question.text, result.answer]
+            verdicts.append(replace(result, note=note))
         else:
             verdicts.append(replace(result, correct=grade >= RIGHT))
     return Evaluation(name, grader.name, verdicts)

@@ -49,6 +49,7 @@ from minvenus.config import ModelConfig, check
 from minvenus.console import Progress
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
+from minvenus.settings import SFTConfig
 from minvenus.sft.dataset import Example, encode, encode_pieces
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import NAMES, PETS, RELATIONS, VERBS
@@ -95,7 +96,7 @@ def main(config: BaseConfig) -> Path:
         fall = (config.steps - step) / (DECAY * config.steps)
         rate = RATE * min(1.0, rise, fall)
         batch = texts(config.seed, step, tokenizer)
-        numbers = sft_step(model, optimizer, batch, rate, 1.0, 8192, "token-mean")
+        numbers = sft_step(model, optimizer, batch, rate, SFTConfig())
         progress.show(step + 1, numbers)
 
     weights.save(model, folder, files)              # whole or not at all

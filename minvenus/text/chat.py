@@ -1,21 +1,27 @@
 r"""A conversation as one append-only stream of token ids, with a mask of what the policy sampled.
 
-    prompt       im_start "system\n" S im_end "\n" im_start "user\n" Q im_end "\n" im_start "assistant\n" THINK "\n"
-    turn         the sampled ids, ending with im_end; a turn cut by its token limit gets an unsampled im_end
-    observation  "\n" im_start "user\n" TOOL_RESPONSE "\n" R "\n" TOOL_RESPONSE_END im_end
-                 "\n" im_start "assistant\n" THINK "\n"
+    prompt       im_start "system\n" S im_end "\n"
+                 im_start "user\n" Q im_end "\n"
+                 im_start "assistant\n" THINK "\n"
+    turn         the sampled ids, ending with im_end; a turn cut by its token limit gets an
+                 unsampled im_end
+    observation  "\n" im_start "user\n" TOOL_RESPONSE "\n" R "\n" TOOL_RESPONSE_END im_end "\n"
+                 im_start "assistant\n" THINK "\n"
 
-S is the system prompt, Q the question, R a tool's result. im_start, im_end, THINK (<think>), TOOL_RESPONSE and
-TOOL_RESPONSE_END are added tokens: single ids outside the BPE vocabulary. The policy samples after THINK "\n". Only
-what it sampled is trained, and it is never encoded again.
+S is the system prompt, Q the question, R a tool's result. im_start, im_end, THINK (<think>),
+TOOL_RESPONSE and TOOL_RESPONSE_END are added tokens: single ids outside the BPE vocabulary. The
+policy samples after THINK "\n". Only what it sampled is trained, and it is never encoded again.
 
-Text between two added tokens is encoded in one call, as "\n" + R + "\n" is, because Qwen joins punctuation with the
-newline after it. So the ids equal those of the chat template's rendering encoded in one go, with two exceptions: the
-stream ends at the last im_end, where the template adds "\n"; and the "\n" after THINK is encoded by itself, which
-differs where a thought begins with spaces and a newline.
+The chat template of the model is not used: it drops old thoughts where a message has no wrapper.
+Text between two added tokens is encoded in one call, as "\n" + R + "\n" is, because Qwen joins
+punctuation with the newline after it. So the ids equal those of the template's rendering encoded in
+one go, with two exceptions: the stream ends at the last im_end, where the template adds "\n"; and
+the "\n" after THINK is encoded by itself, which differs where a thought begins with spaces and a
+newline.
 
-Q and R are untrusted: no text of theirs becomes an added token. In S and in the agent's own text the six tags of the
-protocol (tokenizer.TAGS) become ids, as in the template. Control tokens such as im_end enter only by their ids.
+Q and R are untrusted: no text of theirs becomes an added token. In S and in the agent's own text
+the six tags of the protocol (tokenizer.TAGS) become ids, as in the template. Control tokens such as
+im_end enter only by their ids.
 """
 
 import re
@@ -53,6 +59,12 @@ class Stream:
     def written(self) -> list[int]:
         """The tokens so far of the turn that is being written."""
         return self.ids[len(self.sampled):]
+
+    def written_text(self) -> str:
+        """The same as text, as the parser wants it: with the <think> of the generation prompt,
+        without the id that ended the turn."""
+        ids = [i for i in self.written if i not in self.tokenizer.stop_ids]
+        return "<think>\n" + self.tokenizer.decode(ids)
 
     def end_turn(self, sampled: bool = True) -> tuple[int, int]:
         """Close the turn that was written, and return its span. sampled=False: it came as text,
@@ -93,64 +105,94 @@ class Stream:
         self.sampled += [sampled] * (len(self.ids) - len(self.sampled))
 
 
-def prompt_ids(t: Tokenizer, system: str, question: str) -> list[int]:
+def prompt_ids(tokenizer: Tokenizer, system: str, question: str) -> list[int]:
     """The system prompt, the question and the generation prompt."""
-    return [t.im_start, *t.encode_tagged("system\n" + system), t.im_end, *t.encode_untrusted("\n"),
-            t.im_start, *t.encode_untrusted("user\n" + question), t.im_end, *generation_prompt_ids(t)]
+    t = tokenizer
+    return [
+        t.im_start, *t.encode_tagged("system\n" + system), t.im_end,
+        *t.encode_untrusted("\n"),
+        t.im_start, *t.encode_untrusted("user\n" + question), t.im_end,
+        *generation_prompt_ids(t),
+    ]
 
 
-def observation_ids(t: Tokenizer, text: str) -> list[int]:
-    """Everything between a turn's im_end and the next turn; its length tells whether an observation still fits."""
-    return [*t.encode_untrusted("\n"), t.im_start, *t.encode_untrusted("user\n"), t.tool_response,
-            *t.encode_untrusted("\n" + text + "\n"), t.tool_response_end, t.im_end, *generation_prompt_ids(t)]
+def observation_ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Everything between a turn's im_end and the next turn; its length tells whether an observation
+    still fits."""
+    t = tokenizer
+    return [
+        *t.encode_untrusted("\n"),
+        t.im_start, *t.encode_untrusted("user\n"),
+        t.tool_response, *t.encode_untrusted("\n" + text + "\n"), t.tool_response_end,
+        t.im_end,
+        *generation_prompt_ids(t),
+    ]
 
 
-def generation_prompt_ids(t: Tokenizer) -> list[int]:
+def generation_prompt_ids(tokenizer: Tokenizer) -> list[int]:
     """From a user message's im_end (not included) to where the policy begins to sample."""
+    t = tokenizer
     newline = t.encode_untrusted("\n")
     return [*newline, t.im_start, *t.encode_untrusted("assistant\n"), t.think, *newline]
 
 
-# ------------------------------------------------------------------------------------------------ from messages to ids
+# --------------------------------------------------------------------------- from messages to ids
 
 
-def stream(messages: list[dict], tokenizer: Tokenizer) -> tuple[list[int], list[bool], list[tuple[int, int]]]:
-    """(ids, sampled, spans) of a finished conversation: system, user, assistant, user, assistant, ..., assistant. For
-    SFT, which trains on the assistant's messages: their tokens count as sampled."""
-    for index, message in enumerate(messages):
-        role = "system" if index == 0 else "user" if index % 2 else "assistant"
-        if not isinstance(message, dict) or message.get("role") != role or not isinstance(message.get("content"), str):
-            raise ChatError(f"message {index} must be a text with the role {role!r}, got {message!r:.80}")
-    if len(messages) < 3 or len(messages) % 2 == 0:
-        raise ChatError(f"message {len(messages)} is missing: a conversation ends with an assistant message")
+def stream(messages: list[dict],
+           tokenizer: Tokenizer) -> tuple[list[int], list[bool], list[tuple[int, int]]]:
+    """(ids, sampled, spans) of a finished conversation: system, user, assistant, user, assistant,
+    ..., assistant. For SFT, which trains on the assistant's messages: they count as sampled."""
+    check_roles(messages)
     system, question, *rest = [message["content"] for message in messages]
     if question.startswith(OPEN):
         raise ChatError("message 1 must be the question, it is a tool response")
-    built = Stream(tokenizer, system, question)
+
+    conversation = Stream(tokenizer, system, question)
     for index, content in enumerate(rest, start=2):
         if index % 2:
-            built.add_observation(unwrap(content, index))
+            conversation.add_observation(unwrap(content, index))
         else:
             thought, body = split_turn(content, index)
-            rendered = thought.strip("\n") + "\n</think>\n\n" + body.lstrip("\n")
-            built.ids += [*tokenizer.encode_tagged(rendered), tokenizer.im_end]
-            built.end_turn()
-    return built.ids, built.sampled, built.spans
+            text = thought.strip("\n") + "\n</think>\n\n" + body.lstrip("\n")
+            conversation.ids += tokenizer.encode_tagged(text)
+            conversation.ids.append(tokenizer.im_end)
+            conversation.end_turn()
+    return conversation.ids, conversation.sampled, conversation.spans
+
+
+def check_roles(messages: list[dict]) -> None:
+    for index, message in enumerate(messages):
+        role = "assistant"
+        if index == 0:
+            role = "system"
+        elif index % 2:
+            role = "user"
+        is_text = isinstance(message, dict) and isinstance(message.get("content"), str)
+        if not is_text or message.get("role") != role:
+            raise ChatError(f"message {index} must be a text with the role {role!r}, got "
+                            f"{message!r:.80}")
+    if len(messages) < 3 or len(messages) % 2 == 0:
+        raise ChatError(f"message {len(messages)} is missing: a conversation ends with an "
+                        "assistant message")
 
 
 def split_turn(content: str, index: int) -> tuple[str, str]:
-    """The thought and the body of an assistant message. The template would silently drop text before <think>, text
-    between two thoughts, and an empty thought: all of these are refused."""
+    """The thought and the body of an assistant message. The template would silently drop text
+    before <think>, text between two thoughts, and an empty thought: all of these are refused."""
     before, *parts = re.split("(</?think>)", content)
     if parts[::2] != ["<think>", "</think>"] or before.strip() or not parts[1].strip():
-        raise ChatError(f"message {index} must be one <think> thought </think>, not blank, and what follows it; it "
-                        f"begins {content[:60]!r}")
+        raise ChatError(f"message {index} must be one <think> thought </think>, not blank, and "
+                        f"what follows it; it begins {content[:60]!r}")
     return parts[1], parts[3]
 
 
 def unwrap(content: str, index: int) -> str:
-    """The text of an observation, which may itself spell any tag; only the outermost wrapper counts."""
-    if not (content.startswith(OPEN) and content.endswith(CLOSE) and len(content) >= len(OPEN) + len(CLOSE)):
-        raise ChatError(f"message {index} must be {OPEN!r} + text + {CLOSE!r} and nothing else: otherwise the template "
-                        f"takes it for a new question; it begins {content[:20]!r} and ends {content[-20:]!r}")
-    return content[len(OPEN):len(content) - len(CLOSE)]
+    """The text of an observation, which may itself spell any tag; only the outermost wrapper
+    counts."""
+    is_wrapped = content.startswith(OPEN) and content.endswith(CLOSE)
+    if not is_wrapped or len(content) < len(OPEN) + len(CLOSE):
+        raise ChatError(f"message {index} must be {OPEN!r} + text + {CLOSE!r} and nothing else: "
+                        "otherwise the template takes it for a new question; it begins "
+                        f"{content[:20]!r} and ends {content[-20:]!r}")
+    return content[len(OPEN):-len(CLOSE)]

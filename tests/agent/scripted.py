@@ -81,9 +81,11 @@ def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engi
             tokens.append(turn[min(len(done), len(turn) - 1)])
         return tokens
 
-    return Engine(
-        model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, draw=draw, **options
+    engine = Engine(
+        model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, **options
     )
+    engine.sampler.tokens = draw
+    return engine
 
 
 def policy_for(script, sampling=None, **options) -> LocalWriter:
@@ -144,7 +146,9 @@ def budget(
     }
 
 
-def loop_for(policy, limits=None, notices=None, system=SYSTEM, **options) -> RolloutLoop:
+def loop_for(
+    policy, limits=None, notices=None, system=SYSTEM, watch=None, **options
+) -> RolloutLoop:
     """`policy` may be a script."""
     policy = policy if hasattr(policy, "start") else policy_for(policy)
     limits = limits or budget()
@@ -153,7 +157,9 @@ def loop_for(policy, limits=None, notices=None, system=SYSTEM, **options) -> Rol
     }
     others = {name: value for name, value in limits.items() if name not in told}
     agent = AgentFormat(system, notices or Notices(), **told)
-    return RolloutLoop(policy, TOKENIZER, agent, **others, **options)
+    loop = RolloutLoop(policy, TOKENIZER, agent, **others, **options)
+    loop.watch = watch or loop.watch
+    return loop
 
 
 def run_groups(

@@ -4,7 +4,7 @@ twice, and every rollout gets its turn."""
 import random
 import threading
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +17,7 @@ from minvenus.engine import Engine
 from minvenus.evaluation.questions import open_questions
 from minvenus.model.weights import start_folder
 from minvenus.settings import IGPOConfig
-from minvenus.train.run import load_start
+from minvenus.train.checkpoint import load_start
 from minvenus.types import Question
 from tests.agent import scripted
 from tests.agent.scripted import TOKENIZER, Tools, answer, budget, policy_for, search, visit
@@ -213,24 +213,24 @@ def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages()
     config = IGPOConfig(device="cpu", questions=3, group=3, hops=2, max_context=512)
     model, tokenizer = load_start(config)
     source = open_questions(
-        "toyweb", "toyweb", 0, hops=2, slack=0, max_turns=None, limit=0, per_step=3
+        "toyweb", "toyweb", 5, hops=2, slack=0, max_turns=None, limit=0, per_step=3
     )
     told = read_format(start_folder(config.model), config.like, config.system_prompt)
     results, pages = [], 1000
     for _ in range(2):
         engine = Engine(model, pages, train_igpo.PAGE_SIZE, vocab_limit=tokenizer.size)
-        score = partial(train_igpo.score_answers, engine, tokenizer, config)
-        with train_igpo.loop_maker(config, told, source, engine, tokenizer)() as loop:
-            episodes = train_igpo.add_questions(loop, source, 1, config)
-            for ended in loop.run():
-                score(ended)
+        loop = train_igpo.rollout_loop(config, told, source, engine, tokenizer)
+        samples = []
+        for episodes in train_igpo.rollouts(loop, source, 1, config.group):
+            samples += train_igpo.score_truth(engine, episodes, tokenizer, config)
+        samples.sort(key=lambda sample: (sample.group, sample.number))
         done = engine.counters()
-        results.append((episodes, done.prefilled + done.decoded + done.scored))
+        results.append((samples, done.prefilled + done.decoded + done.scored))
         pages = 512 // train_igpo.PAGE_SIZE
     (every, computed), (limited, again) = results
     assert [e.rollout.tokens for e in every] == [
         e.rollout.tokens for e in limited
     ] and again <= 1.2 * computed
     for own, other in zip(every, limited, strict=True):
-        for a, b in zip(own.answer_logprobs, other.answer_logprobs, strict=True):
+        for a, b in zip(own.truth_logprobs, other.truth_logprobs, strict=True):
             assert (a is None) == (b is None) and (a is None or a == pytest.approx(b, abs=1e-4))

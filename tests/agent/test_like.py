@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from minvenus.agent.load import load_loop
 from minvenus.agent.observation import Observation, observe, result_text
-from minvenus.agent.policy import load_loop
 from minvenus.agent.prompt import DR_VENUS, MINVENUS
 from minvenus.model.weights import TINY_BASE
 from minvenus.settings import AgentConfig

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from minvenus.agent.policy import cache_pages, format_of, load_loop, resolved
+from minvenus.agent.load import cache_pages, format_of, load_loop, resolved
 from minvenus.agent.prompt import DR_VENUS, MINVENUS, SYSTEM_PROMPT, TOYWEB, read_format
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.files import write_json
@@ -68,7 +68,7 @@ def test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_
         assert (resolved(config).temperature, resolved(config).max_context) == (0.0, 1024)
     with serve(lambda handler: handler.reply({})) as server:
         loop, _ = load_loop(AgentConfig(model="toy", api_base=f"{server.url}/v1", api_model="m"))
-    assert loop.agent == TOYWEB
+    assert loop.format == TOYWEB
     Path("toy/agent.json").unlink()
     assert format_of(AgentConfig(model="toy")) == MINVENUS, "the same weights and vocabulary"
     assert format_of(AgentConfig()) == TOYWEB, "random weights are for the toy web"
@@ -149,7 +149,7 @@ def test_the_policy_samples_as_its_settings_say_locally_and_at_an_endpoint():
     policy, loop, _ = load(**settings)
     assert set(policy.sampling.stop_ids) == {*loop.tokenizer.stop_ids, loop.tokenizer.tool_response}
     assert (
-        policy.engine.vocab_limit == loop.tokenizer.size and load(top_k=0)[0].sampling.top_k is None
+        policy.engine.sampler.width == loop.tokenizer.size and load(top_k=0)[0].sampling.top_k is None
     )
     at = {"model": str(TINY), "api_base": "http://127.0.0.1:9/v1", "api_model": "m"}
     remote = load(**at, **settings)[0]
@@ -166,7 +166,7 @@ def test_the_cache_holds_the_context_of_so_many_sequences_within_its_bytes_and_o
 ):
     page = 2 * 2 * 2 * 32 * 4 * 64  # keys and values, layers, heads, channels, bytes, tokens
     for room, counts in ((48, [16, 48]), (47, [16, 47]), (5, [16, 16])):
-        monkeypatch.setattr("minvenus.agent.policy.CACHE_BYTES", room * page)
+        monkeypatch.setattr("minvenus.agent.load.CACHE_BYTES", room * page)
         assert [load(n)[0].engine.pool.count for n in (1, 3)] == counts
     assert load(3, pages=20)[0].max_context == 20 * 64
     with pytest.raises(
@@ -200,7 +200,7 @@ def test_all_limits_reach_the_loop_within_the_context_of_the_policy(endpoint, co
         **endpoint,
     )
     loop, _ = load_loop(config, sequences=3)
-    assert loop.agent == replace(
+    assert loop.format == replace(
         DR_VENUS, system=loop.system, max_context=context, max_new_tokens=100
     )
     assert (loop.system, loop.max_malformed) == ("Words of the release.\nMore.", 5)
@@ -215,7 +215,7 @@ def test_all_limits_reach_the_loop_within_the_context_of_the_policy(endpoint, co
     loop, _ = load_loop(
         replace(config, tools="live", tool_seconds=4.0, max_malformed=6, **own), sequences=3
     )
-    assert loop.agent == replace(DR_VENUS, system=loop.system, **own)
+    assert loop.format == replace(DR_VENUS, system=loop.system, **own)
     assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (3, 4.0, 6)
 
 
@@ -252,5 +252,5 @@ def test_the_context_at_an_endpoint_is_the_smaller_of_ours_and_of_what_its_list_
     with serve(answer) as server:
         at = {"model": str(TINY), "api_base": f"{server.url}/v1", "api_model": "m"}
         _, loop, description = load(**at, max_context=given)
-    assert loop.agent.max_context == context and server.seen[0][:2] == ("GET", "/v1/models")
+    assert loop.format.max_context == context and server.seen[0][:2] == ("GET", "/v1/models")
     assert ("room for 4,000 tokens" in description) == (reply is MODELS)

@@ -43,7 +43,7 @@ class FixedLogits:
             1, 1, 1, 1, 1, head_dim=2, vocab_size=len(logits), max_position_embeddings=512
         )
 
-    def paged(self, tokens, positions, attend, rows=None):
+    def model(self, tokens, positions, attend, rows=None):
         heads = torch.zeros(len(tokens), 1, 2)
         asked = heads if rows is None else heads[rows]
         attend(0, asked, heads, heads)
@@ -57,12 +57,12 @@ class CountingModel:
     """Counts the tokens that run."""
 
     def __init__(self, model):
-        self.model, self.count = model, 0
+        self.real, self.count = model, 0
         self.config, self.head_weight, self.logits = model.config, model.head_weight, model.logits
 
-    def paged(self, tokens, positions, attend, rows=None):
+    def model(self, tokens, positions, attend, rows=None):
         self.count += len(tokens)
-        return self.model.paged(tokens, positions, attend, rows)
+        return self.real.model(tokens, positions, attend, rows)
 
 
 def naive_scores(model, prefix, continuation, temperature=1.0):
@@ -100,7 +100,7 @@ def check_engine(engine) -> None:
 def check_pool(pool: PagePool, tables=()) -> None:
     """Every invariant of a page pool whose open tables are given, or an AssertionError that names the broken one."""
     held = Counter(page for table in tables for page in table.pages)
-    assert pool._references == [held[p] for p in range(pool.count)], (
+    assert pool._holders == [held[p] for p in range(pool.count)], (
         "references differ from the tables that hold pages"
     )
     assert set(pool._free) == set(range(pool.count)) - set(held), (

@@ -1,8 +1,6 @@
 """The decoding step on a CPU: keys and values side by side, and the merged matrices of small models, against the
 plain model."""
 
-import platform
-import resource
 
 import pytest
 import torch
@@ -70,7 +68,7 @@ def test_the_merged_model_is_the_plain_one(
         merged = decode.MergedModel(model, sequences)
     tokens, positions = torch.arange(12), torch.arange(12) * 7
     for rows in (None, torch.tensor([2, 3, 11]), torch.tensor([], dtype=torch.int64)):
-        plain, fast = (m.paged(tokens, positions, sees_everything, rows) for m in (model, merged))
+        plain, fast = (m.model(tokens, positions, sees_everything, rows) for m in (model, merged))
         torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(merged.logits(plain), model.logits(plain), rtol=1e-5, atol=1e-5)
 
@@ -85,19 +83,6 @@ def test_the_layout_for_one_row_gives_way_to_the_other_when_several_sequences_ru
     engine.generate([[7, 8, 9]], Sampling(2, temperature=0))
     assert alone.best_rows == 1 and several.best_rows > 1
     assert engine.runner.merged is several  # it is not made again for one
-
-
-@pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep freed memory"
-)
-def test_a_large_model_does_not_get_its_memory_from_the_system_again_and_again(monkeypatch):
-    monkeypatch.setattr(decode, "LARGEST_PLAIN", 0)
-    MergedModel(MODEL, 8)
-    faults = []
-    for _ in range(6):  # the first time 10,000 pages are new
-        torch.ones(10_000_000)
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-    assert faults[-1] - faults[0] < 10_000
 
 
 def test_half_precision_models_of_another_kind_and_copies_that_do_not_fit_are_not_merged():
@@ -119,8 +104,8 @@ def test_hidden_states_of_some_rows_are_those_of_all(rows):
         torch.tensor(rows, dtype=torch.int64),
     )
     torch.testing.assert_close(
-        MODEL.paged(tokens, positions, sees_everything, kept),
-        MODEL.paged(tokens, positions, sees_everything)[kept],
+        MODEL.model(tokens, positions, sees_everything, kept),
+        MODEL.model(tokens, positions, sees_everything)[kept],
     )
 
 

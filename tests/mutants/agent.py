@@ -24,8 +24,8 @@ MUTANTS = (
         "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
         (
             "minvenus.agent.policy:LocalWriter._has_room",
-            "pool.pages_for(length) - shared[e.name]",
-            "pool.pages_for(length)",
+            "- shared_pages[episode.name]",
+            "",
         ),
     ),
     mutant(
@@ -75,9 +75,9 @@ MUTANTS = (
         "an observation that exactly fits is not shown",
         LIMITS + "test_the_context_limit_is_exact_to_the_token",
         (
-            "minvenus.agent.rollout:RolloutLoop._fit",
-            "+ self.notice_tokens + self.turn_tokens <= left",
-            "+ self.notice_tokens + self.turn_tokens < left",
+            "minvenus.agent.limits:Limits._fits",
+            "<= self.format.max_context",
+            "< self.format.max_context",
         ),
     ),
     mutant(
@@ -85,9 +85,9 @@ MUTANTS = (
         "no room is kept for the last turn",
         LIMITS + "test_the_context_limit_is_exact_to_the_token",
         (
-            "minvenus.agent.rollout:RolloutLoop._fit",
-            "+ self.notice_tokens + self.turn_tokens <= left",
-            "+ self.notice_tokens <= left",
+            "minvenus.agent.limits:Limits.reserve",
+            "self.turn_tokens + self.notice_tokens + self.last_tokens",
+            "self.turn_tokens + self.notice_tokens",
         ),
     ),
     mutant(
@@ -96,7 +96,7 @@ MUTANTS = (
         LIMITS
         + "test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_rollout_whatever_comes",
         (
-            "minvenus.agent.rollout:RolloutLoop._fit",
+            "minvenus.agent.limits:Limits.with_notice",
             "len(episode.turns) + 1 ==",
             "len(episode.turns) ==",
         ),
@@ -151,7 +151,7 @@ MUTANTS = (
         54,
         "the turn that an endpoint's error cut off counts as a format error",
         "agent/test_remote.py::test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns",
-        ("minvenus.agent.episode:Episode.end", " and not (last and cut_off)", ""),
+        ("minvenus.agent.episode:Episode.end", "malformed and (graded or not last)", "malformed"),
     ),
     mutant(
         54,
@@ -193,9 +193,9 @@ MUTANTS = (
         LIMITS
         + "test_so_many_turns_in_a_row_that_cannot_be_read_end_a_rollout_with_a_name_of_its_own",
         (
-            "minvenus.agent.rollout:RolloutLoop._read_turn",
-            "for turn in episode.turns[-most:]]",
-            'for turn in episode.turns if turn.kind == "none"]',
+            "minvenus.agent.episode:Episode.unreadable_turns",
+            "break",
+            "continue",
         ),
     ),
     mutant(
@@ -209,16 +209,16 @@ MUTANTS = (
         43,
         "a context that exactly reaches the budget is beyond it",
         "agent/test_like.py::test_the_context_from_which_an_answer_is_asked_for_is_exact_to_the_token",
-        ("minvenus.agent.rollout:RolloutLoop._fit", "used + size <= self", "used + size < self"),
+        ("minvenus.agent.limits:Limits._fits", "length > answer_from", "length >= answer_from"),
     ),
     mutant(
         43,
         "a last turn with less room than others writes beyond the context",
         "agent/test_like.py::test_the_last_turn_writes_what_is_left_and_never_beyond_the_context",
         (
-            "minvenus.agent.rollout:RolloutLoop._advance",
-            "min(self.agent.max_new_tokens, room)",
-            "self.agent.max_new_tokens",
+            "minvenus.agent.limits:Limits.turn_room",
+            "min(self.format.max_new_tokens, room)",
+            "self.format.max_new_tokens",
         ),
     ),
     mutant(
@@ -227,8 +227,8 @@ MUTANTS = (
         "agent/test_policy.py::test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
         (
             "minvenus.agent.prompt:read_format",
-            "if folder and (folder / AGENT_FILE).is_file()",
-            "if False",
+            "path is not None and path.is_file()",
+            "False",
         ),
     ),
     mutant(
@@ -242,11 +242,15 @@ MUTANTS = (
         "runs of a question that were opened apart count as sharing their prompt",
         "agent/test_admission.py::"
         "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
-        ("minvenus.agent.policy:LocalWriter._has_room", "shared[e.name] =", "shared[e.question.id] ="),
         (
             "minvenus.agent.policy:LocalWriter._has_room",
-            "- shared[e.name] for",
-            "- shared[e.question.id] for",
+            "shared_pages[episode.name] =",
+            "shared_pages[episode.question.id] =",
+        ),
+        (
+            "minvenus.agent.policy:LocalWriter._has_room",
+            "- shared_pages[episode.name]",
+            "- shared_pages[episode.question.id]",
         ),
     ),
     mutant(
@@ -255,8 +259,8 @@ MUTANTS = (
         "agent/test_admission.py::test_those_that_wait_when_the_user_stops_end_once",
         (
             "minvenus.agent.rollout:RolloutLoop.cut_all",
-            "self.waiting = self.waiting, []",
-            "_ = self.waiting, []",
+            "        self.waiting = []\n",
+            "",
         ),
     ),
 )

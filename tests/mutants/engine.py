@@ -12,11 +12,12 @@ MUTANTS = (
     mutant(
         26,
         "forgetting leaves the index as it was",
-        "engine/test_pages.py::TestPool::runTest",
+        "engine/test_pages.py::test_nothing_is_found_after_forgetting",
         (
             "minvenus.engine.pages:PagePool.forget",
             "        self._index.clear()\n"
-            "        self._key, self._content = [None] * self.count, [None] * self.count\n",
+            "        self._key = [None] * self.count\n"
+            "        self._content = [None] * self.count\n",
             "",
         ),
     ),
@@ -57,8 +58,8 @@ MUTANTS = (
         "engine/test_pages.py::TestPool::runTest",
         (
             "minvenus.engine.pages:PagePool._reuse",
-            "        self._unlist(page)\n        self._references[page] = 1\n",
-            "        self._references[page] = 1\n",
+            "        self._unlist(page)\n        self._holders[page] = 1\n",
+            "        self._holders[page] = 1\n",
         ),
     ),
     mutant(
@@ -67,7 +68,7 @@ MUTANTS = (
         "engine/test_pages.py::test_writing_into_a_listed_page_whose_other_holders_are_gone_unlists_it",
         (
             "minvenus.engine.pages:PagePool.extend",
-            "            self._unlist(table.pages[first])  ",
+            "            self._unlist(table.pages[place])  ",
             "            pass  ",
         ),
     ),
@@ -77,8 +78,8 @@ MUTANTS = (
         "engine/test_pages.py::test_a_fully_known_prompt_leaves_a_token_to_run",
         (
             "minvenus.engine.pages:PagePool.open",
-            "range(0, len(tokens) - self.page_size, ",
-            "range(0, len(tokens) - self.page_size + 1, ",
+            "range(0, len(tokens) - size, ",
+            "range(0, len(tokens) - size + 1, ",
         ),
     ),
     mutant(
@@ -87,8 +88,8 @@ MUTANTS = (
         "engine/test_score.py::test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         (
             "minvenus.engine.scheduler:Scheduler._admit",
-            "fork(source.block_table, known)",
-            "fork(source.block_table, min(known + 1, source.num_computed))",
+            "fork(job.source.block_table, known)",
+            "fork(job.source.block_table, min(known + 1, job.source.num_computed))",
         ),
     ),
     mutant(
@@ -109,8 +110,8 @@ MUTANTS = (
         "engine/test_score.py::test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         (
             "minvenus.engine.scheduler:Scheduler._admit",
-            "fork(source.block_table, known)",
-            "fork(source.block_table, source.num_computed)",
+            "fork(job.source.block_table, known)",
+            "fork(job.source.block_table, job.source.num_computed)",
         ),
     ),
     mutant(
@@ -150,9 +151,8 @@ MUTANTS = (
         ),
         (
             "minvenus.engine.runner:Runner._flatten",
-            "            start, pages =",
-            "            first = len(sequence.tokens) - len(sequence.written)\n"
-            "            start, pages =",
+            "            pages =",
+            "            first = len(sequence.tokens) - len(sequence.written)\n            pages =",
         ),
     ),
     mutant(
@@ -214,8 +214,8 @@ MUTANTS = (
         "engine/test_score.py::test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each",
         (
             "minvenus.engine.runner:Runner.logprobs",
-            "self._tensor(targets), temperature).tolist()",
-            "self._tensor(targets)).tolist()",
+            "ids, temperature).tolist()",
+            "ids).tolist()",
         ),
     ),
     mutant(
@@ -224,9 +224,10 @@ MUTANTS = (
         "engine/test_sampler.py::test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
         "[sampling2-kept2]",
         (
-            "minvenus.engine.engine:Engine._draw_tokens",
-            "plain_logprobs(own,",
-            "plain_logprobs(own.masked_fill(own < own.amax(-1, True) - 1, -1e9),",
+            "minvenus.engine.sampler:Sampler.draw",
+            "plain_logprobs(member_logits,",
+            "plain_logprobs(member_logits.masked_fill("
+            "member_logits < member_logits.amax(-1, True) - 1, -1e9),",
         ),
     ),
     mutant(
@@ -275,7 +276,7 @@ MUTANTS = (
         "with several threads each query head of a group reads the values of another one",
         "engine/test_decode.py::test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model[threads]",
         (
-            "minvenus.engine.decode:mixed",
+            "minvenus.engine.decode:weighted_values",
             "torch.matmul(weights, values)",
             "torch.matmul(weights.flip(2), values)",
         ),
@@ -284,7 +285,7 @@ MUTANTS = (
         31,
         "rows of a larger decode cache are taken for filled",
         "engine/test_decode.py::test_what_is_held_is_read_again_when_rows_become_longer_or_more",
-        ("minvenus.engine.decode:DecodeCache.hold", "            self.tables = []\n", ""),
+        ("minvenus.engine.decode:DecodeCache._grow", "        self.tables = []\n", ""),
     ),
     mutant(
         43,
@@ -323,8 +324,8 @@ MUTANTS = (
         "a preempted scoring keeps what it had and adds the rest again",
         "engine/test_score.py::test_a_preempted_scoring_starts_again_with_nothing_kept",
         (
-            "minvenus.engine.scheduler:Scheduler._place",
-            "victim.logprobs.clear()",
+            "minvenus.engine.scheduler:Scheduler._preempt",
+            "sequence.logprobs.clear()",
             "pass",
         ),
     ),

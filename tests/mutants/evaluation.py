@@ -1,17 +1,17 @@
-"""Known bugs of grading, evaluation numbers and the results file (39, 44 to 46, 49 to 51, and relatives)."""
+"""Known bugs of grading, evaluation numbers and the results file (39, 44 to 46, 49 to 51, and
+relatives)."""
 
 from tests.mutants.mutant import mutant
 
 AGGREGATE = "minvenus.evaluation.aggregate:"
 JUDGE = "minvenus.evaluation.judge:"
 RESULTS = "minvenus.evaluation.results:"
-WEIGHTS = "minvenus.model.weights:"
 NUMBERS = "evaluation/test_aggregate.py::"
 SAVED = "evaluation/test_results.py::"
 JUDGED = "evaluation/test_judge.py::"
 READ = "evaluation/test_read_verdict.py::"
 FINGERPRINT = (
-    "model/test_weights.py::"
+    "train/test_checkpoint.py::"
     "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else"
 )
 FIXED = (
@@ -24,7 +24,8 @@ KEPT = (
 )
 FAILS = (
     JUDGED
-    + "test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps[bad request]"
+    + "test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps"
+    + "[bad request]"
 )
 
 MUTANTS = (
@@ -32,7 +33,7 @@ MUTANTS = (
         39,
         "an unknown verdict is wrong",
         FAILS,
-        (JUDGE + "Judge._ask", "return None, str(error)", 'return "no", str(error)'),
+        (JUDGE + "Judge._ask", "grades[case] = None", "grades[case] = 0.0"),
     ),
     mutant(
         39,
@@ -89,9 +90,9 @@ MUTANTS = (
     ),
     mutant(
         39,
-        "a failed request is kept as a verdict",
-        FAILS,
-        (JUDGE + "Judge._verdict", "if word is None:", "if False:"),
+        "a reply without a verdict is kept as one",
+        FAILS.replace("bad request", "nonsense"),
+        (JUDGE + "Judge._grade", "if word is None:", "if False:"),
     ),
     mutant(
         39,
@@ -103,7 +104,7 @@ MUTANTS = (
         39,
         "a run without a verdict is wrong",
         SAVED + "test_grades_become_verdicts_and_an_unknown_one_has_its_reason",
-        (RESULTS + "graded", "correct=None", "correct=False"),
+        (RESULTS + "graded", "note=note", "note=note, correct=False"),
     ),
     mutant(
         54,
@@ -112,14 +113,15 @@ MUTANTS = (
         (
             RESULTS + "make_runs",
             "results.add(running.pop(episode), rollout)",
-            "result_of(rollout_to_json(rollout) | dict(source='', exact_match=0, run=running.pop(episode)))",
+            "result_of(rollout_to_json(rollout) | "
+            "dict(source='', exact_match=0, run=running.pop(episode)))",
         ),
     ),
     mutant(
         39,
         "a question counts in pass@k as soon as one run is right, although another is unknown",
         NUMBERS + "test_whether_a_question_counts_does_not_depend_on_its_results",
-        (AGGREGATE + "pass_share", "if len(verdicts) >= k:", "if len(verdicts) >= k or True in verdicts:"),
+        (AGGREGATE + "pass_share", ">= k:  ", ">= k or True in verdicts:  "),
         (AGGREGATE + "pass_share", "pass_at_k(len(verdicts), ", "pass_at_k(len(runs), "),
     ),
     mutant(
@@ -133,14 +135,14 @@ MUTANTS = (
         45,
         "equal answers to equal texts with different truths share a verdict",
         JUDGED + "test_two_questions_of_one_text_with_different_truths_are_judged_apart",
-        (JUDGE + "Judge.grade", "tuple(aliases)", "('Ann',)"),
+        (JUDGE + "Judge.grade", "tuple(split_aliases(*question.answers))", "('Ann',)"),
     ),
     mutant(
         45,
         "the cache forgets the truth",
         KEPT,
         (
-            JUDGE + "Judge._verdict",
+            JUDGE + "Judge._grade",
             "[self.endpoint.model, messages, ",
             "[self.endpoint.model, case.question, case.answer, ",
         ),
@@ -149,7 +151,7 @@ MUTANTS = (
         45,
         "the cache forgets the judge's model",
         KEPT,
-        (JUDGE + "Judge._verdict", "[self.endpoint.model, messages, ", "[messages, "),
+        (JUDGE + "Judge._grade", "[self.endpoint.model, messages, ", "[messages, "),
     ),
     mutant(
         46,
@@ -189,27 +191,30 @@ MUTANTS = (
         39,
         "a failed run stays failed when it is made again",
         SAVED + "test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_counts",
-        (RESULTS + "read_results", "results[result.question.id, result.run] = result",
-         "results.setdefault((result.question.id, result.run), result)"),
+        (
+            RESULTS + "read_results",
+            "results[result.question.id, result.run] = result",
+            "results.setdefault((result.question.id, result.run), result)",
+        ),
     ),
     mutant(
         46,
         "evaluations that were graded differently are compared",
-        NUMBERS
-        + "test_evaluations_that_were_graded_differently_or_have_other_questions_or_truths_are_refused",
+        NUMBERS + "test_evaluations_that_were_graded_differently_or_have_other_questions_"
+        "or_truths_are_refused",
         (AGGREGATE + "refuse_unlike", "if a.graded_by != b.graded_by:", "if False:"),
     ),
     mutant(
         46,
         "other weights under the same name are the same model",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", "{content.hexdigest()}", ""),
+        ("minvenus.files:model_fingerprint", "{content.hexdigest()}", ""),
     ),
     mutant(
         49,
         "a model's fingerprint depends on the order of its folder",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", "paths = sorted([*root", "paths = ([*root"),
+        ("minvenus.files:model_fingerprint", "paths = sorted([*root", "paths = ([*root"),
     ),
     mutant(
         50,
@@ -227,11 +232,7 @@ MUTANTS = (
         51,
         "runs without a call lower the browse ratio",
         NUMBERS + "test_runs_without_a_call_and_the_same_runs_again_change_no_browse_ratio",
-        (
-            AGGREGATE + "browse_ratio",
-            "fmean(ratios)",
-            "sum(ratios) / len(calls)",
-        ),
+        (AGGREGATE + "browse_ratio", "fmean(ratios)", "sum(ratios) / len(calls)"),
     ),
     mutant(
         51,
@@ -258,8 +259,8 @@ MUTANTS = (
         "evaluation/test_answers.py::test_exact_match_and_f1_worked_by_hand",
         (
             "minvenus.evaluation.answers:token_f1",
-            "predicted or not accepted:",
-            "predicted or not accepted or not (predicted := [*set(predicted)], accepted := [*set(accepted)]):",
+            "overlap = (",
+            "predicted, accepted = [*set(predicted)], [*set(accepted)]\n    overlap = (",
         ),
     ),
     mutant(
@@ -281,6 +282,18 @@ MUTANTS = (
         (RESULTS + "make_runs", "if run == 0 else", "if run < 0 else"),
     ),
     mutant(
+        50,
+        "the torn line of a full disk stays in front of the next run",
+        SAVED + "test_a_line_that_did_not_fit_the_disk_is_dropped_and_the_others_are_saved",
+        (RESULTS + "make_runs", "drop_torn_line(results.path)", "pass"),
+    ),
+    mutant(
+        54,
+        "five failed runs stop an evaluation although others between them are well",
+        "test_eval.py::test_failures_that_do_not_follow_each_other_do_not_stop_an_evaluation",
+        (RESULTS + "make_runs", "FAILURES, 1 - 1 / FAILURES", "50, 4 / 50"),
+    ),
+    mutant(
         54,
         "an evaluation takes the place of a training run's settings",
         "test_eval.py::test_what_cannot_work_is_one_clear_line_and_exit_code_2",
@@ -290,6 +303,6 @@ MUTANTS = (
         46,
         "another tokenizer or shape counts as the same model",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", ', *root.glob("*.json")]', "]"),
+        ("minvenus.files:model_fingerprint", ', *root.glob("*.json")]', "]"),
     ),
 )

@@ -1,4 +1,5 @@
-"""Bugs of adapters, of the plan and of presets: relatives of 35, 38, 46 and 58, and a run that cannot fit (63)."""
+"""Bugs of adapters, of the plan and of presets: relatives of 35, 38, 46 and 58, and a run that
+cannot fit (63)."""
 
 from tests.mutants.mutant import mutant
 
@@ -10,8 +11,8 @@ MUTANTS = (
     mutant(
         58,
         "the engine gets weights without the adapters",
-        TESTS + "test_merged_equals_unmerged",
-        (LORA + "plain_weight", "module.merged() if isinstance(module, AdaptedLinear) else ", ""),
+        TESTS + "test_merged_equals_unmerged[True]",
+        (LORA + "plain_weight", "isinstance(module, AdaptedLinear)", "False"),
     ),
     mutant(
         58,
@@ -29,7 +30,7 @@ MUTANTS = (
         58,
         "alpha is not divided by the rank",
         TESTS + "test_one_adapter_worked_by_hand",
-        (LORA + "AdaptedLinear.__init__", "alpha / rank", "alpha"),
+        (LORA + "AdaptedLinear.__init__", "ALPHA / rank", "ALPHA"),
     ),
     mutant(
         58,
@@ -47,7 +48,7 @@ MUTANTS = (
         35,
         "the reference moves with the policy",
         RUNS + "test_the_reference_is_the_model_itself_with_its_adapters_switched_off",
-        ("minvenus.train.update:igpo_update", "with switched_off(reference):", "if True:"),
+        ("minvenus.train.update:with_reference", "with switched_off(reference):", "if True:"),
     ),
     mutant(
         35,
@@ -61,7 +62,7 @@ MUTANTS = (
         RUNS + "test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same_bytes",
         (
             "minvenus.train.checkpoint:restore",
-            'load_adapter(model, folder / "model" / "adapter")',
+            'weights.load_adapter(model, folder / "model" / "adapter")',
             "pass",
         ),
     ),
@@ -76,7 +77,7 @@ MUTANTS = (
         "an adapter of another rank is forgotten",
         RUNS
         + "test_another_rank_is_refused_for_a_run_that_goes_on_and_for_a_model_that_has_an_adapter",
-        ("minvenus.train.run:load_start", "rank not in (0, config.lora_rank)", "False"),
+        ("minvenus.train.checkpoint:load_start", "rank not in (0, config.lora_rank)", "False"),
     ),
     mutant(
         46,
@@ -93,35 +94,37 @@ MUTANTS = (
     mutant(
         63,
         "the plan gives every weight a gradient",
-        PLANS + "test_weights_gradients_and_moments_are_the_bytes_that_exist[0.6b-4]",
-        (PLAN + "trainer_parts", "4 * trained / processes", "4 * size / processes"),
-    ),
-    mutant(
-        63,
-        "the plan forgets that ranks share a pack",
-        SPLIT,
-        (
-            PLAN + "trainer_parts",
-            "-(-config.pack_tokens // config.sequence_parallel)",
-            "config.pack_tokens",
-        ),
+        PLANS + "test_weights_gradients_and_moments_are_the_bytes_that_exist[4]",
+        (PLAN + "memory_plan", "4 * trained + casts", "4 * size + casts"),
     ),
     mutant(
         63,
         "the plan splits the engine's copy",
         SPLIT,
-        (PLAN + "engine_parts", "copies * number * size", "copies * number * size / processes"),
+        (
+            PLAN + "memory_plan",
+            'always["engine copy"] = number',
+            'always["engine copy"] = 1 / processes * number',
+        ),
     ),
     mutant(
         63,
         "the plan forgets what the layers keep",
-        PLANS + "test_what_the_layers_keep_is_what_autograd_saves[tiny-0-dtype0]",
-        (PLAN + "trainer_parts", "(inputs if config.recompute else every_layer)", "inputs"),
+        PLANS
+        + "test_the_layers_of_an_update_at_true_size_are_within_a_tenth_of_the_plan"
+        "[dr-venus-4b-36]",
+        (PLAN + "memory_plan", "(layers + 4 * shape.intermediate_size)", "layers"),
     ),
     mutant(
         63,
         "a run whose rollouts cannot fit starts",
         PLANS + "test_on_a_gpu_a_run_that_cannot_fit_is_refused_before_loading_with_the_numbers",
-        (PLAN + "check_memory", "plan.bytes > room", 'plan.peak("update") > room'),
+        (PLAN + "memory_plan", "max(on_device, sum(rollouts.values()))", "on_device"),
+    ),
+    mutant(
+        63,
+        "inputs in host memory count on the device",
+        PLANS + "test_inputs_of_layers_lie_on_the_device_or_in_the_hosts_memory",
+        (PLAN + "memory_plan", 'if name != "host inputs"', "if True"),
     ),
 )

@@ -50,11 +50,7 @@ MUTANTS = (
         19,
         "no newline between a turn and the next message",
         CHAT + "test_two_turns_worked_by_hand",
-        (
-            "minvenus.text.chat:observation_ids",
-            '[*t.encode_untrusted("\\n"), t.im_start',
-            "[t.im_start",
-        ),
+        ("minvenus.text.chat:observation_ids", '        *t.encode_untrusted("\\n"),\n', ""),
     ),
     mutant(
         22,
@@ -92,7 +88,7 @@ MUTANTS = (
         25,
         "an observation without its wrapper is accepted, and earlier thoughts vanish",
         CHAT + "test_an_observation_without_its_exact_wrapper_is_refused",
-        ("minvenus.text.chat:unwrap", "if not (content", "if False and not (content"),
+        ("minvenus.text.chat:unwrap", "if not is_wrapped or", "if"),
     ),
     mutant(
         22,

@@ -84,8 +84,8 @@ MUTANTS = (
         "agent/test_rollout.py::test_errors_that_the_model_can_cause_never_stop_a_run[empty]",
         (
             "minvenus.agent.rollout:RolloutLoop._finish_call",
-            "if result.error in FAULTS",
-            "if result.error",
+            "result.error in FAULTS",
+            "result.error is not None",
         ),
     ),
     mutant(

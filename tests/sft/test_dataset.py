@@ -1,44 +1,14 @@
-"""Token streams and packs: what is trained, trajectories that are too long, packing that changes nothing."""
+"""Token streams: what is trained, and trajectories that are too long."""
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
-from minvenus.sft.dataset import (
-    Example,
-    encode,
-    encode_pieces,
-    fill_packs,
-    load,
-    read_records,
-    step_packs,
-)
+from minvenus.sft.dataset import Example, encode, encode_pieces, load, read_records
 from minvenus.text.tokenizer import Tokenizer
 from tests.sft.conversations import conversation, of_turns
 
 TINY = Tokenizer.tiny()
-
-
-def example(*trained, prompt=3):
-    """A made-up trajectory: a prompt, then turns of so many tokens with one observation token between them."""
-    sampled = [False] * prompt
-    for turn in trained:
-        sampled += [True] * turn + [False]
-    sampled.pop()
-    return Example(torch.arange(len(sampled), dtype=torch.int32), torch.tensor(sampled))
-
-
-examples = st.lists(
-    st.builds(
-        lambda turns, prompt: example(*turns, prompt=prompt),
-        st.lists(st.integers(1, 6), min_size=1, max_size=4),
-        st.integers(1, 5),
-    ),
-    min_size=1,
-    max_size=12,
-)
 
 
 # -------------------------------------------------------------------------------------------------------------- streams
@@ -108,81 +78,3 @@ def test_the_too_long_are_dropped_whole_and_counted():
 def test_an_example_needs_something_to_learn_and_something_before_it(sampled):
     with pytest.raises(ValueError, match="first token"):
         Example(torch.zeros(2, dtype=torch.int32), torch.tensor(sampled))
-
-
-# ---------------------------------------------------------------------------------------------------------------- packs
-
-
-def test_two_trajectories_worked_by_hand():
-    packs = step_packs([example(2, prompt=1), example(1, 3, prompt=2)], budget=100)
-    assert len(packs) == 1
-    pack = packs[0]
-    assert pack.tokens.tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 5, 6]
-    assert pack.cu_seqlens.tolist() == [0, 3, 10]
-    assert pack.sources.tolist() == [0, 1, 4, 6, 7, 8] and pack.targets.tolist() == [
-        1,
-        2,
-        2,
-        4,
-        5,
-        6,
-    ]
-    assert pack.weights.tolist() == [
-        0.25,
-        0.25,
-        0.125,
-        0.125,
-        0.125,
-        0.125,
-    ]  # 1/2 of 1/2, 1/2 of 1/4
-    assert pack.tokens.dtype == pack.targets.dtype == pack.sources.dtype == torch.int64
-    assert pack.cu_seqlens.dtype == torch.int32
-    by_token = step_packs([example(2), example(1, 3)], 100, reduction="token-mean")[0]
-    assert by_token.weights.tolist() == pytest.approx([1 / 6] * 6)
-
-
-def trained_on(pack):
-    """(the tokens of the trajectory before it, the token, its weight) of each trained token."""
-    bounds = pack.cu_seqlens.tolist()
-    for source, target, weight in zip(
-        pack.sources.tolist(), pack.targets.tolist(), pack.weights.tolist(), strict=True
-    ):
-        start = max(bound for bound in bounds if bound <= source)
-        yield pack.tokens[start : source + 1].tolist(), target, weight
-
-
-@given(examples, st.integers(0, 40), st.randoms(use_true_random=False))
-def test_the_same_tokens_are_trained_with_the_same_weights_however_they_are_packed(
-    batch, room, dice
-):
-    rows = sorted(
-        (one.tokens[:k].tolist(), int(one.tokens[k]), 1 / (len(batch) * one.trained))
-        for one in batch
-        for k in range(len(one))
-        if one.sampled[k]
-    )
-    expected = [(before, token, pytest.approx(weight, rel=1e-6)) for before, token, weight in rows]
-    longest = max(map(len, batch))
-    for budget in (longest, longest + room, 10_000):
-        packs = step_packs(dice.sample(batch, len(batch)), budget)
-        assert sorted(row for pack in packs for row in trained_on(pack)) == expected
-        assert sum(len(pack.cu_seqlens) - 1 for pack in packs) == len(batch)
-        assert all(len(pack.tokens) == pack.cu_seqlens[-1] <= budget for pack in packs)
-
-
-@given(st.lists(st.integers(1, 50), max_size=40), st.integers(50, 120))
-def test_packs_hold_every_trajectory_once_within_the_budget_and_waste_little(lengths, budget):
-    rows = fill_packs(lengths, budget)
-    assert sorted(i for row in rows for i in row) == list(range(len(lengths)))
-    assert rows == fill_packs(lengths, budget)
-    used = [sum(lengths[i] for i in row) for row in rows]
-    assert all(0 < size <= budget for size in used)
-    assert sum(2 * size <= budget for size in used) <= 1, (
-        "two packs that are half empty would have been one"
-    )
-
-
-def test_a_pack_can_be_full_to_the_last_token_and_a_longer_trajectory_is_an_error():
-    assert fill_packs([4, 6, 3, 7], 10) == [[2, 3], [0, 1]]
-    with pytest.raises(ConfigError, match="7 tokens does not fit into a pack of 6"):
-        step_packs([example(4)], budget=6)

@@ -1,9 +1,9 @@
-"""A run that dies at any moment, or whose disk fills up, goes on and ends as if nothing had happened, to the last bit.
+"""A run that dies at any moment, or whose disk fills up, goes on and ends as if nothing had
+happened, to the last bit.
 
-Children are forks of this process (importing torch anew takes seconds). An audit hook sees every change that Python
-makes below the run's folder just before it is made. The writing of tensor files has no audit event; the child counts it
-itself, also when half a file is written.
-"""
+Children are forks of this process (importing torch anew takes seconds). An audit hook sees every
+change that Python makes below the run's folder just before it is made. The writing of tensor files
+has no audit event; the child counts it itself, also when half a file is written."""
 
 import errno
 import itertools
@@ -34,8 +34,8 @@ from tests.train.runs import command, content, made_up_run, small_config, write_
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
-    """Three steps with a checkpoint each: the third is the first that removes one. A run that was never stopped is in
-    whole/."""
+    """Three steps with a checkpoint each: the third is the first that removes one. A run that was
+    never stopped is in whole/."""
     folder = tmp_path_factory.mktemp("crash")
     config = small_config(write_inputs(folder), folder / "run", save_every=1)
     made_up_run(replace(config, out=str(folder / "whole")))
@@ -44,12 +44,14 @@ def config(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    """What is on the disk after a kill does not depend on fsync; only after a power cut it would."""
+    """What is on the disk after a kill does not depend on fsync; only after a power cut it
+    would."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
 def fork(work) -> int:
-    """Run `work` in a child, silently; returns the child's process id. Its exit code is 0, or 3 after an error."""
+    """Run `work` in a child, silently; returns the child's process id. Its exit code is 0, or 3
+    after an error."""
     pid = os.fork()
     if pid:
         return pid
@@ -114,8 +116,8 @@ class Boundaries:
 
 
 def goes_on(config, what) -> None:
-    """The same command again ends with what the run that was never stopped has. A kill while the oldest checkpoint is
-    removed may leave a part of it, which the next save would remove."""
+    """The same command again ends with what the run that was never stopped has. A kill while the
+    oldest checkpoint is removed may leave a part of it, which the next save would remove."""
     run = Path(config.out)
     made_up_run(config)
     assert content(run) == content(run.parent / "whole"), what
@@ -129,7 +131,8 @@ def goes_on(config, what) -> None:
 
 
 def test_a_kill_at_any_change_of_the_disk_loses_nothing(config):
-    """A kill leaves what the folder holds just before the change: a copy is made there, and a run goes on from it."""
+    """A kill leaves what the folder holds just before the change: a copy is made there, and a run
+    goes on from it."""
     run, copies = Path(config.out), Path(config.out).parent / "copies"
     copies.mkdir()
 
@@ -153,7 +156,8 @@ def test_a_kill_at_any_change_of_the_disk_loses_nothing(config):
 
 
 def test_a_disk_that_fills_up_at_any_change_is_a_clear_error_and_loses_nothing(config):
-    """It stays full: from a change on, whatever needs room fails. Removing and renaming need none."""
+    """It stays full: from a change on, whatever needs room fails. Removing and renaming need
+    none."""
 
     def work():
         left = 0  # changes until the disk is full
@@ -204,7 +208,8 @@ def test_a_disk_that_fills_up_at_any_change_is_a_clear_error_and_loses_nothing(c
 def test_a_write_that_really_fails_half_way_names_the_file_and_loses_nothing(
     size, step, words, config
 ):
-    """A limit on the size of files, so that the system's or the tensor library's own error comes."""
+    """A limit on the size of files, so that the system's or the tensor library's own error
+    comes."""
     run, message = Path(config.out), Path(config.out).parent / "message"
 
     def work():
@@ -227,7 +232,7 @@ def test_a_write_that_really_fails_half_way_names_the_file_and_loses_nothing(
     goes_on(config, "limited")
 
 
-# ------------------------------------------------------------------------------------- the scripts, at random moments
+# ------------------------------------------------------------------- the scripts, at random moments
 
 
 def computing_seconds(pid: int) -> float:

@@ -1,0 +1,90 @@
+"""The summary of an evaluation, and the comparison of two (aggregate.py), as tables of text."""
+
+from minvenus.console import table
+
+PROBLEMS = 5                          # that are shown; report.json has all of them
+
+
+def report_text(summary: dict) -> str:
+    """Everything about one evaluation."""
+    rows = list(named_numbers(summary).items())
+    problems = summary["problems"]
+    for line in problems[:PROBLEMS]:
+        rows.append(("problem", plain(line)[:200]))
+    if len(problems) > PROBLEMS:
+        rows.append(("", f"and {len(problems) - PROBLEMS} more in report.json"))
+    return table(rows, left=True)
+
+
+def comparison_text(comparison: dict, names: tuple[str, str]) -> str:
+    """The numbers of both side by side, and their difference in words."""
+    a = named_numbers(comparison["a"])
+    b = named_numbers(comparison["b"])
+    rows = [("", *names)]
+    for name in a | b:
+        rows.append((name, a.get(name, "–"), b.get(name, "–")))
+
+    points, low, high = (100 * comparison[name] for name in ("difference", "low", "high"))
+    difference = f"B - A: {points:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}"
+    if low <= 0 <= high:
+        difference += ": no clear difference"
+
+    pairs = "paired over {questions} questions, {better} better and {worse} worse"
+    if comparison["unpaired"]:
+        pairs += "; {unpaired} questions only in one of them"
+    if comparison["unknown"]:
+        pairs += "; {unknown} without a verdict in one of them"
+    return f"{table(rows, left=True)}\n\n{difference}\n{pairs.format(**comparison)}"
+
+
+def named_numbers(summary: dict) -> dict[str, str]:
+    """Shares in percent, with 95 % intervals."""
+    rows = {"graded by": summary["graded_by"], "accuracy": share_text(summary["accuracy"])}
+    for source, part in summary["by_source"].items():
+        rows[f"  {plain(source)}"] = share_text(part)
+    for k, part in summary["pass_at_k"].items():
+        if k > 1:
+            rows[f"pass@{k}"] = share_text(part)
+
+    endings = summary["terminations"]
+    rows["ended"] = counted(endings)
+    unfinished = sum(endings[name] for name in endings if not name.startswith("answered"))
+    if unfinished:
+        rows["unfinished"] = f"{unfinished} without an answer, counted as wrong"
+
+    means = summary["means"]
+    calls = "{searches:.1f} searches, {visits:.1f} visits".format(**means)
+    rows["mean F1"] = f"{means['f1']:.3f}, of the answer's words"
+    rows["turns"] = f"{means['turns']:.1f} per run: {calls}"
+    rows["format errors"] = f"{percent(summary['malformed'])} of all turns"
+    rows["tool errors"] = counted(summary["tool_errors"]) or "none"
+    written = f"{means['written']:,.0f} of them written by the model"
+    rows["tokens"] = f"{means['tokens']:,.0f} per run, {written}"
+    rows["seconds"] = f"{means['seconds']:.2f} per run, while other runs share the machine"
+    for name, ratio in summary["browse"].items():
+        rows[f"browse, {name}"] = f"{percent(ratio)} of a run's calls are visits"
+    return rows
+
+
+def share_text(part: dict) -> str:
+    text = percent(part["value"])
+    if part["value"] is not None:
+        low, high = 100 * part["low"], 100 * part["high"]
+        text += f" [{low:.1f}, {high:.1f}] of {part['counted']}"
+    if part["unknown"]:
+        text += f", {part['unknown']} unknown"
+    return text
+
+
+def counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def plain(text: str) -> str:
+    """One line without control characters: question files, endpoints and judges may write
+    anything."""
+    return "".join(char if char.isprintable() else " " for char in text)
