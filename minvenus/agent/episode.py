@@ -29,8 +29,8 @@ class Episode:
 
     sequence: Any = None                 # the engine's, while it is open; None at an endpoint
     writing: bool = False                # a turn is being written
-    call: Any = None                     # {"name", "arguments"} of the newest turn, until its result is there
-    running_call: ToolCall | None = None # None while the call waits for a free thread
+    call: Any = None                     # of the newest turn, until its result is there
+    running_call: ToolCall | None = None     # None while the call waits for a free thread
 
     started: float = field(default_factory=time.monotonic)         # when it was opened
     turn_started: float = field(default_factory=time.monotonic)

@@ -81,7 +81,7 @@ class LocalWriter:
         return episode.sequence.job is None
 
     def discard(self, episode: Episode) -> None:
-        """Go on with a new sequence: it finds the pages again, and its name gives it other noise."""
+        """Go on with a new sequence: it finds the pages again, and its name gives other noise."""
         old, stream = episode.sequence, episode.stream
         self.engine.close(old)
         stream.discard_turn()

@@ -170,7 +170,7 @@ class RolloutLoop:
         while self.waiting:
             group = self.waiting.pop(0)
             count = self.writer.fitting(group, self.open, self.format.max_context)
-            if count > 0:
+            if count:
                 self.writer.open(group[:count])
             for episode in group[:count]:
                 episode.started = time.monotonic()
@@ -243,7 +243,8 @@ class RolloutLoop:
                 if busy < self.tool_threads:
                     busy += 1
                     episode.call_started = time.monotonic()
-                    episode.running_call = ToolCall(episode.tools, name, arguments, self.tool_seconds)
+                    seconds = self.tool_seconds
+                    episode.running_call = ToolCall(episode.tools, name, arguments, seconds)
             elif episode.running_call.done():
                 # raises what must stop the run: ConfigError
                 self._finish_call(episode, episode.running_call.result())

@@ -15,11 +15,9 @@ S sequences, K kv heads, G query heads of one, D channels, L tokens of the longe
 for tokens in a row, N tokens of a step.
 """
 
-import ctypes
 import math
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy
@@ -33,8 +31,6 @@ from minvenus.model.qwen3 import Qwen3, frequencies, rotate, rotation
 
 LARGEST_PLAIN = 2**24      # numbers in a small model's matrices: 64 MiB
 LARGEST_COPY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 3    # of the memory
-M_TRIM_THRESHOLD = -1      # of mallopt
-M_MMAP_THRESHOLD = -3
 
 
 # ------------------------------------------------------------------------------ keys and values
@@ -200,7 +196,6 @@ class MergedModel:
         self.embedding = model.model.embed_tokens.weight
         numbers = sum(parameter.numel() for parameter in model.parameters())
         if numbers > LARGEST_PLAIN and torch.backends.mkldnn.is_available():
-            keep_freed_memory()
             self.matrices = PACKED_FOR_ONE if sequences == 1 else PACKED
             self.best_rows = 1 if sequences == 1 else math.inf
         else:
@@ -233,7 +228,8 @@ class MergedModel:
     def logits(self, hidden: Tensor) -> Tensor:
         return self.matrices.product(hidden, self.head)
 
-    def model(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
+    def model(self, tokens: Tensor, positions: Tensor, attend,
+              rows: Tensor | None = None) -> Tensor:
         """Hidden states of tokens [N] -> [N, hidden], or of `rows` of them."""
         config = self.config
         _, product, add_product = self.matrices
@@ -242,7 +238,7 @@ class MergedModel:
         x = self.embedding[tokens]                                                   # [N, hidden]
         for index, layer in enumerate(self.layers):
             qkv = product(self._normalise(x), layer.qkv)
-            qkv = qkv.unflatten(1, (-1, config.head_dim))                            # [N, H + 2 K, D]
+            qkv = qkv.unflatten(1, (-1, config.head_dim))                    # [N, H + 2 K, D]
             qk, v = qkv.split((heads + kv_heads, kv_heads), dim=1)
             qk = rotate(self._normalise(qk).mul_(layer.qk_norm), cos, sin)
             q, k = qk.split((heads, kv_heads), dim=1)
@@ -289,12 +285,3 @@ def add_packed_product(total: Tensor, x: Tensor, weight: Tensor) -> None:
 PLAIN = Matrices(transposed, torch.mm, Tensor.addmm_)
 PACKED = Matrices(packed, packed_product, add_packed_product)
 PACKED_FOR_ONE = Matrices(packed_for_one, packed_product, add_packed_product)
-
-
-def keep_freed_memory() -> None:
-    """Else glibc gives large tensors back to the system when they are freed, and every page of the
-    next one costs a fault: 3 to 5 % of a prefill of the 0.6B shape. Up to 512 MiB are kept."""
-    with suppress(OSError, AttributeError):              # another C library
-        libc = ctypes.CDLL(None)
-        for name in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-            libc.mallopt(name, 2**29)

@@ -62,7 +62,7 @@ class Engine:
         self.sampler = Sampler(vocab_limit or size)
         self._opened = 0                                 # sequences so far
 
-    # ------------------------------------------------------------------------ the life of a sequence
+    # ----------------------------------------------------------------------- the life of a sequence
 
     def open(self, tokens: list[int], question: int | str = "", rollout: int = 0,
              step: int | None = None) -> Sequence:
@@ -277,7 +277,7 @@ class Engine:
         if sequence not in self.scheduler.sequences:
             raise ValueError(f"sequence {sequence.number} is closed")
         if sequence.job:
-            raise ValueError(f"sequence {sequence.number} is running: wait until its turn has ended")
+            raise ValueError(f"sequence {sequence.number} is running: wait until its turn ends")
 
     def _check_tokens(self, tokens: list[int]) -> None:
         size = self.config.vocab_size
@@ -289,11 +289,11 @@ class Engine:
         """Refuse what could never run, not even alone."""
         limit = self.config.max_position_embeddings
         if length + more > limit:
-            raise ValueError(f"{length} tokens and up to {more} more are {length + more}, the model "
-                             f"has room for {limit} (max_position_embeddings): lower max_tokens or "
-                             "shorten the sequence")
+            raise ValueError(f"{length} tokens and up to {more} more are {length + more}, the "
+                             f"model has room for {limit} (max_position_embeddings): lower "
+                             "max_tokens or shorten the sequence")
         needed = self.pool.pages_for(length + more - 1)  # the last token is never run
         if needed > self.pool.count:
-            raise ValueError(f"need {needed} pages of {self.pool.page_size} for {length} tokens and "
-                             f"up to {more} more, the pool has {self.pool.count}: raise pages or "
-                             "lower max_tokens")
+            raise ValueError(f"need {needed} pages of {self.pool.page_size} for {length} tokens "
+                             f"and up to {more} more, the pool has {self.pool.count}: raise pages "
+                             "or lower max_tokens")

@@ -57,7 +57,7 @@ class Runner:
 
     def run(self, work: list[Work]) -> tuple[list[Work], Tensor]:
         """Compute the tokens of a step and store their keys and values. Returns the work in the
-        order in which it ran, and the hidden states that its jobs use, in that order [M, hidden]."""
+        order in which it ran, and in that order the hidden states that jobs use [M, hidden]."""
         if self.k_pages is None:
             self.make_pages()
         self._copy_pages(work)

@@ -1,4 +1,4 @@
-"""Recipes: every choice between the measurements of a batch and its advantages, and five named ones.
+"""Recipes: every choice between the measurements and the advantages of a batch; five have names.
 
 Flags, pages, the comparison, the lab and the documents take their names, words and numbers from
 here. The other files of igpo/ write a field as name="value"; docs/recipes.md shows what each does.
@@ -59,8 +59,12 @@ class Recipe:
 
         Only rewards and advantages: what else the script does differently is in docs/recipes.md.
         """
-        released = cls(browse="segment", discount_over="rewards", penalty_scope="segment",
-                       newlines_after_think=1)
+        released = cls(
+            browse="segment",
+            discount_over="rewards",
+            penalty_scope="segment",
+            newlines_after_think=1,
+        )
         return replace(released, **changes)
 
     @classmethod
@@ -68,10 +72,12 @@ class Recipe:
         """Gains are divided by their std and not centred, every rewarded turn also gets the
         normalised outcome, and nothing is discounted along the turns: gamma is 0.
 
-        A group whose turn rewards are all equal is divided by 1e-4, so its terms explode.
+        A group whose turn rewards are all equal is divided by 1e-4, so its terms explode. A gain
+        of exactly 0 is a reward, as in the released pipeline, which stores 1e-10 in its place;
+        the released function alone would drop it.
         """
-        raw_ig = cls.released(normalize="separate", center_gain=False, outcome_on="every",
-                              gamma=0.0)
+        raw_ig = cls.released(
+            normalize="separate", center_gain=False, outcome_on="every", gamma=0.0)
         return replace(raw_ig, **changes)
 
 
@@ -81,7 +87,8 @@ RECIPES = {
     "paper": Recipe.paper(),
     "released": Recipe.released(),
     "raw_ig": Recipe.raw_ig(),
-    # the root mean square is never almost 0, as the std of equal gains is
+    # gains that are not centred are raw_ig's idea; returns of them, and the root mean square, are
+    # ours: it is never almost 0, as the std of equal gains is
     "uncentred": Recipe.paper(center_gain=False, spread="rms"),
 }
 RECIPE_WORDS = {

@@ -15,9 +15,11 @@ from minvenus.igpo.recipes import RECIPES
 from minvenus.report.page import Content, Html, el
 
 # Blue and orange come last: they stand for advantages above and below 0 elsewhere.
-COLOURS = ("#1f9a55", "#b04fc4", "#b07d00", "#d6336c", "#0f929c", "#7d7d85", "#2f7fd6", "#d9541e")
+COLOURS = ("#1f9a55", "#b04fc4", "#b07d00", "#d6336c",
+           "#0f929c", "#7d7d85", "#2f7fd6", "#d9541e")
 # 9 patterns and 8 colours: 72 different pairs
-DASHES = ("none", "7 3", "2 3", "9 3 2 3", "14 4", "5 5", "9 3 2 3 2 3", "4 2", "16 3 6 3")
+DASHES = ("none", "7 3", "2 3", "9 3 2 3", "14 4",
+          "5 5", "9 3 2 3 2 3", "4 2", "16 3 6 3")
 METHODS = dict(zip(RECIPES, (5, 1, 2, 3, 0), strict=True))     # place of a method in every plot
 SMALLEST = 1e-100                            # a smaller value counts as 0
 LEFT, RIGHT, TOP, BOTTOM = 76, 504, 34, 252  # of the axes, in pixels; the legend comes below

@@ -107,7 +107,8 @@ def write_run_page(run_folder) -> Path:
         drawn = [figure(plot, rows, settings["evaluate_questions"]) for plot in plots]
         parts.append(page.section(title, page.figures(drawn)))
     values = [(key, json.dumps(value)) for key, value in settings.items()]
-    parts.append(page.section("Settings", page.table(["setting", "value"], values)))
+    table = page.table(["setting", "value"], values)
+    parts.append(page.section("Settings", table))
 
     timing = read_jsonl(run / "timing.jsonl")
     seconds = sum(row["seconds"] for row in timing)
@@ -163,7 +164,9 @@ def figure(plot: Plot, rows: list[dict], held_out: int) -> Html | None:
         points = points_of(rows, key)
         if points and key == "test_exact_match":
             bounds = [wilson(min(held_out, share * held_out), held_out) for _, share in points]
-            lines.append(Series(name, *zip(*points, strict=True), *zip(*bounds, strict=True)))
+            low, high = zip(*bounds, strict=True)
+            steps, shares = zip(*points, strict=True)
+            lines.append(Series(name, steps, shares, low, high))
         elif points:
             lines.append(Series(name, *zip(*smooth(points), strict=True)))
     if not lines:

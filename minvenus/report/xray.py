@@ -93,7 +93,10 @@ def write_page(source_path, out_path, group: str | None = None,
         parts.append(group_box(members, tokenizer, is_open=i == 0))
 
     count = sum(map(len, groups.values()))
-    facts = [("rollouts", f"{count}"), ("questions", f"{len(groups)}")]
+    facts = [
+        ("rollouts", f"{count}"),
+        ("questions", f"{len(groups)}"),
+    ]
     if batch and batch.step:
         facts.append(("training step", f"{batch.step:,}"))
     if batch:
@@ -148,7 +151,9 @@ def introduction(compared: dict[str, list[explain.Credited]], trained: bool) -> 
     elif not trained:
         parts.append(page.note("These rollouts were not trained on: the arithmetic ends at "
                                "rewards.", "remark"))
-    words = [(name, explain.recipe_words(name, recipe)) for name, recipe in recipes.items()]
+    words = []
+    for name, recipe in recipes.items():
+        words.append((name, explain.recipe_words(name, recipe)))
     return [*parts, page.pairs(words, "glossary")]
 
 
@@ -219,9 +224,12 @@ def rollout_box(case: Case, name: str, view: View, is_open: bool) -> Html:
         payments = []                                # of the first recipe: others pay otherwise
     if not strips:
         strips.append(strip(case, view, "", [0.0] * len(rollout.turns), payments))
-    answer = final_answer(rollout.turns) or "no answer"
-    outcome = el("span", "outcome ", case.outcome)
-    head = [el("b", name), outcome, el("span", answer), el("div", strips)]
+    head = [
+        el("b", name),
+        el("span", "outcome ", case.outcome),
+        el("span", final_answer(rollout.turns) or "no answer"),
+        el("div", strips),
+    ]
 
     ran = [turn.kind for turn in rollout.turns if turn.observation is not None]
     facts = [

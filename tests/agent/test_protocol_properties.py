@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.agent.protocol import format_error, is_well_formed, parse_turn
+from minvenus.agent.protocol import format_error, parse_turn
 from tests.agent.test_protocol import SEARCH, THOUGHTS
 from tests.text.conftest import real_messages
 
@@ -67,11 +67,11 @@ def check_parse(text):
         assert (
             list(parsed.arguments) == {"search": ["query"], "visit": ["url", "goal"]}[parsed.kind]
         )
-    if is_well_formed(text, final=False):
+    if not format_error(text, final=False):
         assert parsed.kind in ("search", "visit") or parsed.tool is not None
-    if is_well_formed(text, final=True):
+    if not format_error(text, final=True):
         assert parsed.kind == "answer"
-    assert not (is_well_formed(text, final=False) and is_well_formed(text, final=True))
+    assert format_error(text, final=False) or format_error(text, final=True)
     return parsed
 
 
@@ -83,7 +83,7 @@ def test_no_tag_soup_raises_and_check_and_parser_agree(text):
 @given(soup, soup)
 def test_nothing_after_a_tool_response_tag_is_ever_read(text, tail):
     assert parse_turn(text + "<tool_response>" + tail) == parse_turn(text)
-    assert not is_well_formed(text + "<tool_response>" + tail, final=True)
+    assert format_error(text + "<tool_response>" + tail, final=True)
 
 
 @given(tool_turns, final_turns)
@@ -176,7 +176,7 @@ def test_every_turn_of_the_released_trajectories_is_classified(name):
             len(turn.arguments.get("query", []) + turn.arguments.get("url", [])) == 1
         )  # one query or one URL
         assert format_error(text, final=False) is None
-    assert is_well_formed(turns[-1], final=True) == (name != "sft_0001"), (
+    assert (not format_error(turns[-1], final=True)) == (name != "sft_0001"), (
         "it has an <answer> inside the <answer>"
     )
     assert "<answer>" not in parsed[-1].answer

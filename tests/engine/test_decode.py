@@ -1,8 +1,6 @@
 """The decoding step on a CPU: keys and values side by side, and the merged matrices of small models, against the
 plain model."""
 
-import platform
-import resource
 
 import pytest
 import torch
@@ -85,19 +83,6 @@ def test_the_layout_for_one_row_gives_way_to_the_other_when_several_sequences_ru
     engine.generate([[7, 8, 9]], Sampling(2, temperature=0))
     assert alone.best_rows == 1 and several.best_rows > 1
     assert engine.runner.merged is several  # it is not made again for one
-
-
-@pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep freed memory"
-)
-def test_a_large_model_does_not_get_its_memory_from_the_system_again_and_again(monkeypatch):
-    monkeypatch.setattr(decode, "LARGEST_PLAIN", 0)
-    MergedModel(MODEL, 8)
-    faults = []
-    for _ in range(6):  # the first time 10,000 pages are new
-        torch.ones(10_000_000)
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-    assert faults[-1] - faults[0] < 10_000
 
 
 def test_half_precision_models_of_another_kind_and_copies_that_do_not_fit_are_not_merged():

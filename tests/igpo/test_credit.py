@@ -123,6 +123,12 @@ def test_a_belief_that_is_missing_or_not_finite_is_an_error_with_the_place():
         assign_credit([whole, infinite], Recipe())
 
 
+def test_a_rollout_that_was_not_graded_has_no_credit():
+    graded = sample(["answer"], [None], 0.0)
+    with pytest.raises(ValueError, match="rollout 1 has no outcome"):
+        assign_credit([graded, replace(graded, outcome=None)], Recipe())
+
+
 def test_log_probs_for_another_number_of_turns_are_an_error():
     with pytest.raises(ValueError, match="turns 4, truth_logprobs 3"):
         sample(KINDS, logprobs_of(-2.0, None, -1.0), 1.0, group=0)

@@ -227,8 +227,8 @@ MUTANTS = (
         "agent/test_policy.py::test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
         (
             "minvenus.agent.prompt:read_format",
-            "if folder and (folder / AGENT_FILE).is_file()",
-            "if False",
+            "path is not None and path.is_file()",
+            "False",
         ),
     ),
     mutant(

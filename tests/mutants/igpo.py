@@ -69,7 +69,7 @@ MUTANTS = (
             ADVANTAGE + "advantage_record",
             "z_score(value, mean, spread, recipe)\n                       for value in r.turns]",
             "z_score(value, mean_std([q.turns[t] for q, h in zip(rewards, groups)\n"
-            "                if h == group and q.turns[t:t + 1] not in ([], [None])])[0],\n"
+            "                if h == name and q.turns[t:t + 1] not in ([], [None])])[0],\n"
             "                        spread, recipe)\n"
             "                       for t, value in enumerate(r.turns)]",
         ),
@@ -106,7 +106,7 @@ MUTANTS = (
         IN_ADVANTAGE + "test_removing_a_group_leaves_the_others_as_they_were",
         (
             ADVANTAGE + "advantage_record",
-            "[r for r, g in zip(rewards, groups, strict=True) if g == group]",
+            "[r for r, group in zip(rewards, groups, strict=True) if group == name]",
             "rewards",
         ),
     ),

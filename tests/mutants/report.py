@@ -129,16 +129,16 @@ MUTANTS = (
         48,
         "a gain explained by the value of the turn before",
         EXPLAINED,
-        ("minvenus.report.explain:reward_steps", "before = max(", "before = min("),
+        ("minvenus.report.explain:gain_steps", "before = max(", "before = min("),
     ),
     mutant(
         48,
         "the outcome's spread shown for a turn",
         EXPLAINED,
         (
-            "minvenus.report.explain:term_steps",
-            '"σ": n.group_stats.turn_reward_spread',
-            '"σ": n.group_stats.outcome_std',
+            "minvenus.report.explain:z_step",
+            '"σ": stats.turn_reward_spread',
+            '"σ": stats.outcome_std',
         ),
     ),
     mutant(
@@ -147,8 +147,8 @@ MUTANTS = (
         GROUP,
         (
             "minvenus.report.explain:group_steps",
-            '"mean", stats.turn_reward_mean,',
-            '"mean", stats.outcome_mean,',
+            "mean_and_spread(stats.turn_reward_mean,",
+            "mean_and_spread(stats.outcome_mean,",
         ),
     ),
     mutant(

@@ -46,8 +46,8 @@ MUTANTS = (
         "text/test_chat.py::test_two_turns_worked_by_hand",
         (
             "minvenus.text.chat:observation_ids",
-            '[*t.encode_untrusted("\\n"), t.im_start',
-            "[t.im_start",
+            '        *t.encode_untrusted("\\n"),\n',
+            "",
         ),
     ),
     mutant(
@@ -86,7 +86,7 @@ MUTANTS = (
         25,
         "an observation without its wrapper is accepted, and earlier thoughts vanish",
         "text/test_chat.py::test_an_observation_without_its_exact_wrapper_is_refused",
-        ("minvenus.text.chat:unwrap", "if not (content", "if False and not (content"),
+        ("minvenus.text.chat:unwrap", "if not is_wrapped or", "if"),
     ),
     mutant(
         22,
