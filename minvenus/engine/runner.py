@@ -69,8 +69,6 @@ class Runner:
             if self.decode_cache.hold([sequence.block_table for sequence, _, _ in work]):
                 return work, self._decode(work)
 
-        # sequences with as many tokens beside each other: attention takes them together
-        work = sorted(work, key=lambda item: (item.new, item.sequence.num_computed))
         return work, torch.cat([self._forward(part) for part in self._parts(work)])
 
     def _copy_pages(self, work: list[Work]) -> None:

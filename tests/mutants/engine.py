@@ -120,18 +120,18 @@ MUTANTS = (
         "kernels/test_paged.py::test_a_chunk_that_is_cut_because_its_mask_is_too_large_gives_the_same[1]",
         (
             "minvenus.kernels.paged:paged_attention_torch",
-            "seen = length - (queries - last)",
+            "seen = length - (end - last)",
             "seen = length",
         ),
     ),
     mutant(
         29,
-        "sequences with equally many queries are taken for equally long",
+        "every sequence is taken for as long as the first",
         "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
         (
-            "minvenus.kernels.paged:like_sequences",
-            "shapes[s + 1:s + 2] != [shapes[s]]",
-            "[shape[0] for shape in shapes[s + 1:s + 2]] != [queries]",
+            "minvenus.kernels.paged:paged_attention_torch",
+            "int(lengths[s])",
+            "int(lengths[0])",
         ),
     ),
     mutant(
@@ -161,8 +161,8 @@ MUTANTS = (
         "engine/test_score.py::test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         (
             "minvenus.kernels.paged:paged_attention_torch",
-            "seen = length - (queries - last)",
-            "seen = k.shape[2]",
+            "seen = length - (end - last)",
+            "seen = k.shape[1]",
         ),
     ),
     mutant(
