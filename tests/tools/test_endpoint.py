@@ -18,7 +18,7 @@ from minvenus.config import ConfigError
 from minvenus.tools import endpoint as module
 from minvenus.tools.base import Call, ToolError
 from minvenus.tools.endpoint import Endpoint, is_too_long
-from tests.tools.servers import chat, serve
+from tests.tools.servers import chat, dripping, serve
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "planted-endpoint-5b1e"
@@ -208,15 +208,6 @@ def test_a_reply_is_neither_read_nor_unpacked_beyond_the_limit(answer):
     with serve(answer) as server:
         assert "more than 4,000,000 bytes" in str(failure(server, seconds=LONG))
         assert len(server.seen) == 1
-
-
-def dripping(start: bytes):
-    def answer(handler):
-        handler.wfile.write(start)
-        while not handler.server.stop.wait(0.05):
-            handler.wfile.write(b"x")
-
-    return answer
 
 
 HOSTILE = {
