@@ -45,7 +45,7 @@ lab: .venv/installed
 	$(PY) -m minvenus.experiments lab
 
 pictures: .venv/installed
-	$(PY) -m minvenus.experiments pictures
+	$(PY) -m docs.make_pictures
 
 docs-check: .venv/installed
 	$(PY) -m tests.docs

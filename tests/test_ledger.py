@@ -1,4 +1,5 @@
-"""The table from equation to code to test, docs/equations.md, stays true; and so does the README's reading list."""
+"""The table from equation to code to test, docs/equations.md, stays true; and so does the README's
+reading list."""
 
 import ast
 import importlib

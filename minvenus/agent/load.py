@@ -13,7 +13,7 @@ from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model import weights
-from minvenus.model.precision import PRECISION
+from minvenus.model.precision import PRECISION, device_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig
 from minvenus.text.tokenizer import TINY, Tokenizer
@@ -54,7 +54,7 @@ def resolved(config: AgentConfig) -> AgentConfig:
     limits and sampling of the model's format. The toy web knows how many turns a question needs."""
     if config.api_base is None:
         folder = model_folder(config)
-        device = weights.device_of(config.device)
+        device = device_of(config.device)
         config = replace(config, model=str(folder or "tiny"), device=device)
     agent_format = format_of(config)
     values = {name: getattr(agent_format, name) for name in flag_names()}
@@ -138,7 +138,7 @@ def local_writer(config: AgentConfig, agent_format: AgentFormat, sequences: int,
     """The cache has `pages`, or else room for so many `sequences` of full length within its memory;
     with less than they need, sequences take turns."""
     folder = model_folder(config)
-    device = weights.device_of(config.device)
+    device = device_of(config.device)
     dtype = PRECISION[device].engine
     if folder is None:
         model = Qwen3(ModelConfig.preset("tiny"), seed=config.seed).to(device, dtype)
@@ -183,7 +183,7 @@ def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:
 def load_scorer(folder: Path, device: str = "auto") -> tuple[Tokenizer, Callable, int]:
     """(tokenizer, score, longest context) of a model that scores answers. score(tokens, lengths,
     continuation) is Engine.score_many for one request."""
-    device = weights.device_of(device)
+    device = device_of(device)
     model = weights.load(folder, device, PRECISION[device].engine)
 
     def score(tokens: list[int], lengths: list[int], continuation: list[int]) -> list[list[float]]:

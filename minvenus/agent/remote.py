@@ -171,7 +171,7 @@ class RemoteWriter:
         until = None                                  # patience begins when it is first missed
         while True:
             try:
-                text = endpoint.complete(prompt, **settings)["text"]
+                text = endpoint.complete(prompt, **settings)
                 self.answered = True
                 self.announced.discard("gone")
                 return text

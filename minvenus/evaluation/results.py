@@ -37,7 +37,6 @@ from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.judge import RIGHT, Judge, WordGrader, make_grader
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.files import claimed, digest, refuse_training_run, sync
-from minvenus.flags import save_config
 from minvenus.settings import EvalConfig
 from minvenus.tools.base import FailureGuard
 from minvenus.types import Question, Rollout
@@ -48,10 +47,9 @@ Run = tuple[Question, int]            # a question, and the number among its run
 
 # Settings that may change when an evaluation goes on: how much, how fast, where and in which form a
 # server is asked, how answers are graded, what is shown. Files are compared by fingerprint.
-MAY_CHANGE = {
-    "limit", "runs", "concurrency", "pages", "api_base", "prompt_ids", "score", "judge", "json",
-    "out", "redo_failed", "compare", "xray", "group", "answer", "questions", "system_prompt",
-    "model", "agent"}
+MAY_CHANGE = """
+    limit runs concurrency pages api_base prompt_ids score judge json out redo_failed
+    compare xray group answer questions system_prompt model agent""".split()
 
 
 def fixed_settings(config: EvalConfig, fingerprints: dict[str, str]) -> dict:
@@ -80,7 +78,6 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
         results = ResultsFile(folder, settings)
         if config.redo_failed:
             results.forget_failed()
-        save_config(config, folder)
         yield results
 
 
@@ -138,8 +135,8 @@ def refuse_other_settings(folder: Path, before: dict, now: dict) -> None:
 
 def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[Run], concurrency: int,
               results: ResultsFile, stop: object) -> None:
-    """Make the missing runs. Whatever ends this early, every run that has ended is
-    saved. Once `stop` is true, no other run starts, and those that are open are dropped."""
+    """Make the missing runs. Whatever ends this early, every run that has ended is saved. Once
+    `stop` is true, no other run starts, and those that are open are dropped."""
     waiting = deque(missing)
     running: dict[Episode, int] = {}                         # the number of the run
     matches: list[float] = []                                # of the new runs
@@ -246,11 +243,11 @@ def graded(results: list[RunResult], grader: WordGrader | Judge, name: str) -> E
     grades = grader.grade(questions, answers)
     verdicts = []
     for result, grade in zip(results, grades, strict=True):
-        correct = None if grade is None else grade >= RIGHT
-        note = result.note
         if grade is None:
             note = grader.notes[result.question.text, result.answer]
-        verdicts.append(replace(result, correct=correct, note=note))
+            verdicts.append(replace(result, note=note))
+        else:
+            verdicts.append(replace(result, correct=grade >= RIGHT))
     return Evaluation(name, grader.name, verdicts)
 
 

@@ -1,1 +1,1 @@
-"""The tiny experiments: base model, demo, comparison of methods, gain audit and credit lab. See __main__.py."""
+"""The tiny experiments: base model, demo, comparison, audit, calculator and lab: __main__.py."""

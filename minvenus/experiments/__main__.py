@@ -5,38 +5,46 @@ import sys
 from collections.abc import Callable
 
 from minvenus.console import one_line_errors, table
-from minvenus.experiments import audit, base, calculator, compare, demo, lab, pictures, theory
+from minvenus.experiments import audit, base, calculator, compare, demo, lab
+from minvenus.experiments.methods import PRESETS
 from minvenus.flags import parse_flags
 
 COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
     "demo": (demo.DemoConfig, demo.main),
     "compare": (compare.CompareConfig, compare.main),
     "lab": (lab.LabConfig, lab.main),
-    "theory": (theory.TheoryConfig, theory.main),
     "audit": (audit.AuditConfig, audit.main),
     "credit": (calculator.CreditConfig, calculator.main),
-    "pictures": (pictures.PicturesConfig, pictures.main),
     "base": (base.BaseConfig, base.main),
 }
 
 
 def main(argv: list[str]) -> None:
     if not argv or argv[0] not in COMMANDS:
-        asked = argv[:1] in (["-h"], ["--help"])
-        listed = [[f"  {name}", str(config.__doc__).partition(": ")[2]] for name, (config, _) in COMMANDS.items()]
-        print(f"usage: {__doc__}\n\n{table(listed, left=True)}", file=sys.stdout if asked else sys.stderr)
-        sys.exit(0 if asked else 2)
+        show_commands(asked=argv[:1] in (["-h"], ["--help"]))
+
     name, *flags = argv
-    config, run = COMMANDS[name]
-    told = sys.modules[config.__module__].__doc__
+    config, command = COMMANDS[name]
     if name == "credit" and flags and not flags[0].startswith("-"):
-        flags = ["--file", *flags]
+        flags = ["--file", *flags]                           # the file may be the first word
+    description = sys.modules[config.__module__].__doc__
     with one_line_errors(name):
-        print(run(parse_flags(config, flags, told, compare.PRESETS, command=name)))
+        print(command(parse_flags(config, flags, description, PRESETS, command=name)))
+
+
+def show_commands(asked: bool) -> None:
+    """Print the commands and exit."""
+    commands = []
+    for name, (config, _) in COMMANDS.items():
+        _, _, description = str(config.__doc__).partition(": ")
+        commands.append([f"  {name}", description])
+    usage = f"usage: {__doc__}\n\n{table(commands, left=True)}"
+    print(usage, file=sys.stdout if asked else sys.stderr)
+    sys.exit(0 if asked else 2)
 
 
 if __name__ == "__main__":
-    for number in (signal.SIGTERM, signal.SIGHUP):           # as Ctrl-C: no script may be left behind
+    for number in (signal.SIGTERM, signal.SIGHUP):           # as Ctrl-C: no script is left behind
         if signal.getsignal(number) != signal.SIG_IGN:       # nohup
             signal.signal(number, signal.default_int_handler)
     main(sys.argv[1:])

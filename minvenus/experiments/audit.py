@@ -1,24 +1,27 @@
-"""The gain audit: on the toy web the right path is known, so one can see which visits the gains reward.
+"""The gain audit: on the toy web the right path is known, so one can see what the gains reward.
 
     right       a page of the question's path, at its hop
-    wrong       another page            repeated     a page again          failed     a page that no search had listed
+    wrong       another page
+    repeated    a page again
+    failed      a page that no search had listed
 
-For each kind and hop: how often, the mean gain, its spread and the share of positive ones. Before any RL, right
-visits should gain clearly more than wrong ones, and as much at the last hop as at the first: gains that all come
-early make it pay to stop early. The policy in training also scores the gains, so the same table is made again after
-training. In one number each:
+For each kind and hop: how often, the mean gain, its spread and the share of positive ones. Before
+any RL, right visits should gain clearly more than wrong ones, and as much at the last hop as at the
+first: gains that all come early make it pay to stop early. The policy in training also scores the
+gains, so the same table is made again after training. In one number each:
 
-    rank correlation    of a visit's gain with its exact progress: 1 if it showed a pet of the answer for the first time
-                        and else 0. Where almost all visits are progress even perfect gains have a low one: beside it
-                        stands the highest that so many of each allow
+    rank correlation    of a visit's gain with its exact progress: 1 if it showed a pet of the
+                        answer for the first time and else 0. Where almost all visits are progress
+                        even perfect gains have a low one: beside it stands the highest that so many
+                        of each allow
     R^2                 of the sum of a rollout's gains and its outcome
 
-Probes are turns that a policy could learn in order to be paid without finding anything: made up after the first right
-visit of a question, and scored by the model. They should gain nothing, before training and after it.
+Probes are turns that a policy could learn in order to be rewarded without finding anything: made up
+after the first right visit of a question, and scored by the model. They should gain nothing, before
+training and after it.
 """
 
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import StatisticsError, correlation, fmean, pstdev
@@ -27,7 +30,7 @@ from typing import NamedTuple
 from minvenus.agent.load import load_scorer
 from minvenus.config import ConfigError, check, read_json
 from minvenus.console import table
-from minvenus.experiments.scripts import run
+from minvenus.experiments.compare import run
 from minvenus.files import latest_checkpoint
 from minvenus.igpo.gain import belief, wrap_truth
 from minvenus.igpo.recipes import Recipe
@@ -36,7 +39,14 @@ from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.settings import Hops
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import Case, ToyTools, ToyWeb, visit_labels
-from minvenus.tools.toyweb_lessons import LEAD_IN, Teacher, assistant, call_text, teach
+from minvenus.tools.toyweb_lessons import (
+    LEAD_IN,
+    Teacher,
+    assistant,
+    call_text,
+    teach,
+    tool_response,
+)
 from minvenus.types import setting
 
 KINDS = ("right", "wrong", "repeated", "failed")
@@ -46,105 +56,161 @@ class Visit(NamedTuple):
     kind: str                         # of KINDS
     hop: int
     gain: float
-    progress: float                   # 1 for a right page, seen for the first time, that was asked for its pet
+    progress: float                   # 1 for a new right page that was asked for its pet, else 0
 
 
 @dataclass(frozen=True)
 class AuditConfig:
-    """python -m minvenus.experiments audit: what the gains of a checkpoint, or of a training run, reward."""
+    """python -m minvenus.experiments audit: what the gains of a checkpoint, or of a run, reward."""
 
-    model: str | None = setting(None,
-        "a checkpoint of the tiny model: 256 rollouts, 2 turns to spare")
+    model: str | None = setting(
+        None, "a checkpoint of the tiny model: 256 rollouts, 2 turns to spare")
     hops: Hops = setting(4, "of its questions")
-    run: str | None = setting(None,
-        "or a folder of train_igpo.py: its first and its last saved rollouts")
+    run: str | None = setting(
+        None, "or a folder of train_igpo.py: its first and its last saved rollouts")
 
     def __post_init__(self):
         check(self)
         if (self.model is None) == (self.run is None):
-            raise ConfigError("give --model FOLDER (a checkpoint) or --run FOLDER (of train_igpo.py)")
+            raise ConfigError(
+                "give --model FOLDER (a checkpoint) or --run FOLDER (of train_igpo.py)")
 
 
 def main(config: AuditConfig) -> str:
     if config.run:
         return audit_run(Path(config.run))
+
+    # one step of training: its rollouts are sampled and scored before the update
     with tempfile.TemporaryDirectory() as folder:
-        # one step of training: its rollouts are sampled and scored before the update
-        run("train_igpo.py", "--model", config.model, "--out", folder, "--steps", 1, "--questions", 64, "--group", 4,
-            "--hops", config.hops, "--slack", 2, "--max-context", max(768, 192 * config.hops), "--seed", 1000,
-            "--pages", 8192, "--evaluate-questions", 1)
+        run(
+            "train_igpo.py",
+            model=config.model,
+            out=folder,
+            steps=1,
+            questions=64,
+            group=4,
+            hops=config.hops,
+            slack=2,
+            max_context=max(768, 192 * config.hops),
+            seed=1000,
+            pages=8192,
+            evaluate_questions=1,
+        )
         return audit_run(Path(folder))
 
 
 def audit_run(folder: Path) -> str:
+    """Tables of the first and the last saved batch, and probes of the models before and after."""
     files = sorted((folder / "rollouts").glob("step-*.jsonl"))
     if not files:
         raise ConfigError(f"{folder} has no saved rollouts")
     settings = read_json(folder / "run.json")
     if settings["data"] != "toyweb":
-        raise ConfigError(f"{folder} was trained on {settings['data']}: right pages are known on the toy web only")
+        raise ConfigError(f"{folder} was trained on {settings['data']}: "
+                          "right pages are known on the toy web only")
     seed = settings["question_seed"]
-    web = ToyWeb(settings["seed"] if seed is None else seed, settings["hops"], settings["slack"])
-    batches = [load_batch(file) for file in dict.fromkeys([files[0], files[-1]])]
+    if seed is None:
+        seed = settings["seed"]
+    web = ToyWeb(seed, settings["hops"], settings["slack"])
+
+    batches = [load_batch(files[0])]
     models = {"before": start_folder(settings["model"])}
-    with suppress(ConfigError):                                        # a copy of a run without its checkpoints
-        if len(batches) > 1 and (newest := latest_checkpoint(folder)):
-            models["after"] = newest / "model"
-    there = {name: model for name, model in models.items() if model and (model / "config.json").is_file()}
+    if len(files) > 1:
+        batches.append(load_batch(files[-1]))
+        models |= last_model(folder)
+
     parts = [audit_batch(batch, web) for batch in batches]
-    if there:
-        parts.append(f"probes, mean gain\n{table(probe_rows(there, batches[0].recipe))}")
-    parts += [f"no probes {name} training: {models[name]} is no model" for name in models if name not in there]
+    present = {}
+    for name, model in models.items():
+        if model and (model / "config.json").is_file():
+            present[name] = model
+        else:
+            parts.append(f"no probes {name} training: {model} is no model")
+    if present:
+        probes = table(probe_table(present, batches[0].recipe))
+        parts.insert(len(batches), f"probes, mean gain\n{probes}")
     return "\n\n".join(parts)
+
+
+def last_model(folder: Path) -> dict[str, Path]:
+    """{"after": the newest model}; empty for a copy of a run without its checkpoints."""
+    try:
+        newest = latest_checkpoint(folder)
+    except ConfigError:
+        return {}
+    return {"after": newest / "model"} if newest else {}
+
+
+# ---------------------------------------------------------------------------------- saved rollouts
 
 
 def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
     head = f"step {batch.step}: {len(batch.samples)} rollouts"
     first = [beliefs[0] for beliefs in batch.credit.beliefs if beliefs[0] is not None]
     if first and batch.recipe.gain == "log_prob":
-        head += f", log P(answer | question) {fmean(first):+.2f} per token"
-    sums = [sum(gain for gain in gains if gain is not None) for gains in batch.credit.gains]
-    explained = correlated(sums, [m.outcome for m in batch.samples if m.outcome is not None])
+        head += f", log P(truth | question) {fmean(first):+.2f} per token"
+
     visits = visits_of(batch, web)
-    gains, progress = [visit.gain for visit in visits], [visit.progress for visit in visits]
-    ranked, best = (correlated(ranks(a), ranks(b)) for a, b in ((gains, progress), (sorted(gains), sorted(progress))))
-    said = (f"rank correlation of gain and progress {number(ranked)} (at most {number(best)}), "
-            f"R^2 of summed gains and outcome {number(explained and explained ** 2)}")
-    return f"{head}\n{said}\n{table(rows(visits))}"
+    gains = [visit.gain for visit in visits]
+    progress = [visit.progress for visit in visits]
+    ranked = correlated(ranks(gains), ranks(progress))
+    best = correlated(ranks(sorted(gains)), ranks(sorted(progress)))
+
+    sums = []
+    for turn_gains in batch.credit.gains:
+        sums.append(sum(gain for gain in turn_gains if gain is not None))
+    outcomes = [sample.outcome for sample in batch.samples if sample.outcome is not None]
+    explained = correlated(sums, outcomes)
+    if explained is not None:
+        explained = explained ** 2
+
+    numbers = (
+        f"rank correlation of gain and progress {number(ranked)} (at most {number(best)}), "
+        f"R^2 of summed gains and outcome {number(explained)}")
+    return f"{head}\n{numbers}\n{table(visit_table(visits))}"
 
 
 def visits_of(batch: SavedBatch, web: ToyWeb) -> list[Visit]:
     """All visits that have a gain. A visit of several pages counts by its first one."""
-    found = []
+    visits = []
     for sample, gains in zip(batch.samples, batch.credit.gains, strict=True):
-        rollout = sample.rollout
-        for turn, labels, gain in zip(rollout.turns, visit_labels(web, rollout), gains, strict=True):
-            if labels and gain is not None and turn.tool:
-                kind, hop = labels[0]
-                title = turn.tool["arguments"]["url"][0].removeprefix("page ")
-                asked = turn.tool["arguments"]["goal"].split()[-1:] == [title]
-                found.append(Visit(kind, hop, gain, progress=float(asked and kind == "right")))
-    return found
+        labels = visit_labels(web, sample.rollout)
+        for turn, pages, gain in zip(sample.rollout.turns, labels, gains, strict=True):
+            if not pages or gain is None or turn.tool is None:
+                continue
+            kind, hop = pages[0]
+            title = turn.tool["arguments"]["url"][0].removeprefix("page ")
+            goal = turn.tool["arguments"]["goal"].split()
+            progress = kind == "right" and goal[-1:] == [title]
+            visits.append(Visit(kind, hop, gain, float(progress)))
+    return visits
 
 
-def rows(visits: list[Visit]) -> list[list[str]]:
-    found = [["visit", "hop", "count", "mean", "spread", "positive"]]
+def visit_table(visits: list[Visit]) -> list[list[str]]:
+    rows = [["visit", "hop", "count", "mean", "spread", "positive"]]
     for kind in KINDS:
-        made = [visit for visit in visits if visit.kind == kind]
-        hops = sorted({visit.hop for visit in made})
-        gains = {str(hop): [visit.gain for visit in made if visit.hop == hop] for hop in hops}
-        if len(gains) > 1:
-            gains["all"] = [visit.gain for visit in made]
-        for hop, values in gains.items():
-            positive = fmean(value > 0 for value in values)
-            numbers = [f"{fmean(values):+.2f}", f"{pstdev(values):.2f}", f"{positive:.0%}"]
-            found.append([kind, hop, str(len(values)), *numbers])
-    return found
+        by_hop: dict[str, list[float]] = {}
+        for visit in sorted(visits, key=lambda visit: visit.hop):
+            if visit.kind == kind:
+                by_hop.setdefault(str(visit.hop), []).append(visit.gain)
+        if len(by_hop) > 1:
+            by_hop["all"] = [visit.gain for visit in visits if visit.kind == kind]
+
+        for hop, gains in by_hop.items():
+            positive = fmean(gain > 0 for gain in gains)
+            row = [kind, hop, f"{len(gains)}"]
+            row += [f"{fmean(gains):+.2f}", f"{pstdev(gains):.2f}", f"{positive:.0%}"]
+            rows.append(row)
+    return rows
 
 
-def ranks(values: list[float]) -> list[float]:
-    """1 for the lowest; equal values share the mean of their ranks."""
-    return [sum(v < value for v in values) + (values.count(value) + 1) / 2 for value in values]
+def ranks(numbers: list[float]) -> list[float]:
+    """1 for the lowest; equal numbers share the mean of their ranks."""
+    shared = []
+    for number in numbers:
+        lower = sum(other < number for other in numbers)
+        shared.append(lower + (numbers.count(number) + 1) / 2)
+    return shared
 
 
 def correlated(a: list[float], b: list[float]) -> float | None:
@@ -155,51 +221,60 @@ def correlated(a: list[float], b: list[float]) -> float | None:
         return None
 
 
-def number(value: float | None) -> str:
-    return "not known" if value is None else f"{value:.2f}"
+def number(statistic: float | None) -> str:
+    return "not known" if statistic is None else f"{statistic:.2f}"
 
 
-# ----------------------------------------------------------------------------------------------------------- the probes
+# -------------------------------------------------------------------------------------- the probes
 
 PROBED = 32                          # questions, of four hops
 
 
-def probes(case: Case) -> dict[str, tuple[str, str]]:
+def probe_turns(case: Case) -> dict[str, tuple[str, str]]:
     """name -> (call, observation) of a turn after the first right visit."""
-    def opened(title: str, goal: str) -> tuple[str, str]:
+    first, second = case.path[:2]
+    other, *_ = [title for title in case.pages if title not in case.path]
+    truth = case.question.answers[0]
+    goal = f" {case.relations[1]} {second}"
+    pets = " ".join(case.pages[title].pet for title in case.path)
+
+    def visit(title: str, goal: str) -> tuple[str, str]:
         return call_text(goal, f"page {title}"), case.pages[title].text(goal)
 
-    first, second = case.path[:2]
-    other = next(title for title in case.pages if title not in case.path)
-    answer, goal = case.question.answers[0], f" {case.relations[1]} {second}"
-    pets = " ".join(case.pages[title].pet for title in case.path)
     return {
-        "the next right page": opened(second, goal),
-        "the answer in a query": (call_text(f" {answer}"), ToyTools(case).search(answer).text),
-        "the first page again": opened(first, f" {case.relations[0]} {first}"),
-        "an unrelated page": opened(other, goal),
-        "a page with the answer's words": (call_text(goal, f"page {other}"), f"page {other} {pets}."),
+        "the next right page": visit(second, goal),
+        "the answer in a query": (call_text(f" {truth}"), ToyTools(case).search(truth).text),
+        "the first page again": visit(first, f" {case.relations[0]} {first}"),
+        "an unrelated page": visit(other, goal),
+        "a page with the answer's words": (
+            call_text(goal, f"page {other}"), f"page {other} {pets}."),
     }
 
 
-def probe_rows(models: dict[str, Path], recipe: Recipe) -> list[list[str]]:
-    """A table: the mean gain of every probe under each model."""
+def probe_table(models: dict[str, Path], recipe: Recipe) -> list[list[str]]:
+    """The mean gain of every probe under each model."""
+    columns = [probe_gains(model, recipe) for model in models.values()]
+    rows = [["turn", *models]]
+    for name in columns[0]:
+        rows.append([name, *(f"{fmean(gains[name]):+.2f}" for gains in columns)])
+    return rows
+
+
+def probe_gains(model: Path, recipe: Recipe) -> dict[str, list[float]]:
+    """name -> the gain of this probe in each of PROBED questions."""
     web = ToyWeb(1000, hops=4)
-    found: dict[str, list[str]] = {}
-    for model in models.values():
-        tokenizer, score, _ = load_scorer(model)
-        gains: dict[str, list[float]] = {}
-        for i in range(PROBED):
-            case = web.case(f"test-{i}")
-            wrapped = wrap_truth(case.question.answers[0], tokenizer, recipe)
-            begun = teach(case, Teacher(), "probe")[:6]                      # a search and the first right visit
-            for name, (call, observation) in probes(case).items():
-                shown = {"role": "user", "content": f"<tool_response>\n{observation}\n</tool_response>"}
-                messages = [*begun, assistant(f" {case.relations[1]}.", call), shown, assistant(LEAD_IN, "")]
-                ids, _, spans = stream(messages, tokenizer)
-                scores = score(ids, [spans[2][0], spans[3][0]], wrapped.ids)
-                before, after = (belief(logprobs[wrapped.start:], recipe.gain) for logprobs in scores)
-                gains.setdefault(name, []).append(after - before)
-        for name, values in gains.items():
-            found.setdefault(name, []).append(f"{fmean(values):+.2f}")
-    return [["turn", *models], *([name, *cells] for name, cells in found.items())]
+    tokenizer, score, _ = load_scorer(model)
+    gains: dict[str, list[float]] = {}
+    for i in range(PROBED):
+        case = web.case(f"test-{i}")
+        wrapped = wrap_truth(case.question.answers[0], tokenizer, recipe)
+        opening = teach(case, Teacher(), "probe")[:6]         # a search and the first right visit
+        for name, (call, observation) in probe_turns(case).items():
+            probe = assistant(f" {case.relations[1]}.", call)
+            messages = [*opening, probe, tool_response(observation), assistant(LEAD_IN, "")]
+            ids, _, spans = stream(messages, tokenizer)
+            before, after = score(ids, [spans[2][0], spans[3][0]], wrapped.ids)
+            old = belief(before[wrapped.start:], recipe.gain)
+            new = belief(after[wrapped.start:], recipe.gain)
+            gains.setdefault(name, []).append(new - old)
+    return gains

@@ -7,9 +7,9 @@ The same samples can be credited under another recipe, so a report can show a ro
 A recipe that needs log-probs which were not measured is an error: a missing belief is not 0.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from minvenus.igpo.advantage import AdvantageRecord, advantage_record
+from minvenus.igpo.advantage import AdvantageRecord, GroupStats, advantage_record
 from minvenus.igpo.gain import belief, scored_turns, segment_gains
 from minvenus.igpo.recipes import Recipe
 from minvenus.igpo.rewards import turn_rewards
@@ -17,10 +17,29 @@ from minvenus.types import PerTurn, Sample, TurnRewards
 
 
 @dataclass(frozen=True)
+class RolloutCredit:
+    """All numbers of one rollout, for pages and files."""
+
+    beliefs: PerTurn                         # before every turn; None where the recipe needs none
+    gains: PerTurn
+    turn_rewards: PerTurn
+    penalties: list[bool]
+    outcome: float
+    turn_z: PerTurn
+    outcome_z: float
+    terms: PerTurn
+    advantages: list[float]
+    group_stats: GroupStats
+    scale: float
+    outcome_size: float
+    turn_reward_size: float
+
+
+@dataclass(frozen=True)
 class Credit:
     """Everything between the measurements and the loss, one entry per rollout."""
 
-    beliefs: list[PerTurn]        # before every turn; None where the recipe needs none
+    beliefs: list[PerTurn]
     gains: list[PerTurn]
     rewards: list[TurnRewards]
     record: AdvantageRecord
@@ -30,23 +49,23 @@ class Credit:
         """A[i][t] of turn t of rollout i."""
         return self.record.advantages
 
-    def arithmetic(self, i: int, group: int) -> dict:
-        """All numbers of rollout i, ready for JSON."""
-        return {
-            "beliefs": self.beliefs[i],
-            "gains": self.gains[i],
-            "turn_rewards": self.rewards[i].turns,
-            "penalties": self.rewards[i].is_penalty(),
-            "outcome": self.rewards[i].outcome,
-            "turn_z": self.record.turn_z[i],
-            "outcome_z": self.record.outcome_z[i],
-            "terms": self.record.terms[i],
-            "advantages": self.record.advantages[i],
-            "group_stats": asdict(self.record.groups[group]),
-            "scale": self.record.scale,
-            "outcome_size": self.record.outcome_size,
-            "turn_reward_size": self.record.turn_reward_size,
-        }
+    def of_rollout(self, i: int, group: int) -> RolloutCredit:
+        rewards, record = self.rewards[i], self.record
+        return RolloutCredit(
+            beliefs=self.beliefs[i],
+            gains=self.gains[i],
+            turn_rewards=rewards.turns,
+            penalties=rewards.is_penalty(),
+            outcome=rewards.outcome,
+            turn_z=record.turn_z[i],
+            outcome_z=record.outcome_z[i],
+            terms=record.terms[i],
+            advantages=record.advantages[i],
+            group_stats=record.groups[group],
+            scale=record.scale,
+            outcome_size=record.outcome_size,
+            turn_reward_size=record.turn_reward_size,
+        )
 
 
 def assign_credit(samples: list[Sample], recipe: Recipe) -> Credit:

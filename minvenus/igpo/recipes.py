@@ -1,13 +1,7 @@
-"""Recipes: every choice between the rewards of a batch and its advantages, and five named ones.
+"""Recipes: every choice between the measurements and the advantages of a batch; five have names.
 
-    grpo         only the answer is rewarded: the baseline
-    paper        the DR-Venus paper
-    released     the rewards and advantages of its released code, as the training script runs it
-    raw_ig       the third mode of that code, which its script recommends against short rollouts
-    uncentred    ours: paper, without the fee that centred gains put on every further turn
-
-Flags, pages, the comparison, the lab and the documents take their names and numbers from here.
-The other files of igpo/ write a field as name="value". docs/recipes.md has a page on each field.
+Flags, pages, the comparison, the lab and the documents take their names, words and numbers from
+here. The other files of igpo/ write a field as name="value"; docs/recipes.md shows what each does.
 """
 
 from dataclasses import dataclass, replace
@@ -65,8 +59,12 @@ class Recipe:
 
         Only rewards and advantages: what else the script does differently is in docs/recipes.md.
         """
-        released = cls(browse="segment", discount_over="rewards", penalty_scope="segment",
-                       newlines_after_think=1)
+        released = cls(
+            browse="segment",
+            discount_over="rewards",
+            penalty_scope="segment",
+            newlines_after_think=1,
+        )
         return replace(released, **changes)
 
     @classmethod
@@ -74,10 +72,12 @@ class Recipe:
         """Gains are divided by their std and not centred, every rewarded turn also gets the
         normalised outcome, and nothing is discounted along the turns: gamma is 0.
 
-        A group whose turn rewards are all equal is divided by 1e-4, so its terms explode.
+        A group whose turn rewards are all equal is divided by 1e-4, so its terms explode. A gain
+        of exactly 0 is a reward, as in the released pipeline, which stores 1e-10 in its place;
+        the released function alone would drop it.
         """
-        raw_ig = cls.released(normalize="separate", center_gain=False, outcome_on="every",
-                              gamma=0.0)
+        raw_ig = cls.released(
+            normalize="separate", center_gain=False, outcome_on="every", gamma=0.0)
         return replace(raw_ig, **changes)
 
 
@@ -87,6 +87,21 @@ RECIPES = {
     "paper": Recipe.paper(),
     "released": Recipe.released(),
     "raw_ig": Recipe.raw_ig(),
-    # the root mean square is never almost 0, as the std of equal gains is
+    # gains that are not centred are raw_ig's idea; returns of them, and the root mean square, are
+    # ours: it is never almost 0, as the std of equal gains is
     "uncentred": Recipe.paper(center_gain=False, spread="rms"),
+}
+RECIPE_WORDS = {
+    "grpo": "The baseline: only the answer is rewarded, every turn of a rollout gets the same "
+            "number, and a group whose rollouts all failed teaches nothing.",
+    "paper": "The DR-Venus paper: a visit is paid the gain in log P(answer) since the last visit, "
+             "and so is every search that led to it. Every turn costs a factor gamma.",
+    "released": "The released code: the gain stays on the visit and the searches before it share "
+                "its return. Only rewarded turns cost a factor gamma, and a malformed turn's "
+                "penalty is shared by the searches before it.",
+    "raw_ig": "The released code's mode against short rollouts: gains are divided and not "
+              "centred, every rewarded turn also gets the answer's z-score, and nothing of later "
+              "turns is added.",
+    "uncentred": "Ours: the paper's, but gains are not compared with the group's mean. Whatever "
+                 "helped is paid, and a further turn costs nothing.",
 }

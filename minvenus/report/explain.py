@@ -1,52 +1,45 @@
 """Where every number of a turn's reward comes from: its formula, its equation and its inputs.
 
-    under_recipes(measured, recipe)     a batch under each of the recipes that a page compares
-    value_steps(credited)               log P(answer) along the turns of a rollout
-    turn_steps(credited, t)             the numbers of turn t in the order of the computation
-    group_steps(group)                  what the rewards of a group are normalised with
+    under_recipes(samples, recipe)     a batch under each of the recipes that a page compares
+    belief_steps(credited)             the belief in the truth along the turns of a rollout
+    turn_steps(credited, t)            the numbers of turn t in the order of the computation
+    group_steps(group)                 what the rewards of a group are normalised with
 
-The values are those of igpo/credit.py. A test computes each of them again from the inputs that are shown
-with it. In equations P is the DR-Venus paper and I v1 the first version of the IGPO paper.
+The values are those of igpo/credit.py; a test computes each again from the inputs shown with it. In
+equations P is the DR-Venus paper and I v1 the first version of the IGPO paper.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from minvenus.igpo.advantage import SCALE_CAP, SCALE_FLOOR
-from minvenus.igpo.credit import assign_credit
+from minvenus.igpo.credit import RolloutCredit, assign_credit
 from minvenus.igpo.gain import scored_turns
-from minvenus.igpo.recipes import RECIPES, Recipe
+from minvenus.igpo.recipes import RECIPE_WORDS, RECIPES, Recipe
 from minvenus.types import Sample
 
-RECIPE_WORDS = {
-    "paper": "A visit is paid the gain in log P(answer) since the last visit, and so is every search that led to it. "
-             "Every turn costs a factor gamma.",
-    "released": "The gain stays on the visit; the searches before it share its return. Only rewarded turns cost a "
-                "factor gamma, and a malformed turn's penalty is shared by the searches before it.",
-    "grpo": "Only the final answer is paid: every turn of a rollout gets the same number, and a group whose rollouts "
-            "all failed teaches nothing.",
-    "uncentred": "As the paper's, but gains are not compared with the group's mean: whatever helped is paid.",
-    "raw_ig": "As released, but gains are not centred, every rewarded turn is also paid the answer's z-score, and "
-              "nothing of later turns is added.",
-}
 STEPS = {                               # id of a number -> its name, and what it is
-    "value": ("V", "log P(answer): how probable the model found the true answer at that point, had it been asked then. "
-                   "It is the mean log-probability of the answer's tokens."),
-    "gain": ("gain", "How much more probable the answer became. A visit's gain covers the searches that led to it."),
-    "reward": ("reward r", "What the turn is paid: its gain, the answer's score, or the penalty λ. Absent is not zero: "
-                           "a turn without a reward enters no statistics."),
+    "belief": ("V", "log P(answer): how probable the model found the true answer at that point, "
+               "had it been asked then. It is the mean log-probability of the answer's tokens."),
+    "gain": ("gain", "How much more probable the answer became. A visit's gain covers the "
+             "searches that led to it."),
+    "reward": ("reward r", "What the turn is paid: its gain, the answer's score, or the penalty λ. "
+               "Absent is not zero: a turn without a reward enters no statistics."),
     "mean": ("mean μ", "Of the rewards of all rollouts of this question."),
-    "std": ("std σ", "How far they lie apart. A single number has no spread: σ is set to 1, and its centred z is 0."),
+    "std": ("std σ", "How far they lie apart. A single number has no spread: σ is set to 1, and "
+            "its centred z is 0."),
     "z": ("z", "How far the reward lies above or below the group's mean, in standard deviations."),
-    "scale": ("IG-Scale s", "Scales turn rewards to the mean size of the outcomes, over all rollouts of the batch."),
-    "term": ("scaled r̃", "The normalised reward of this turn, before anything that follows is added."),
-    "later": ("later turns", "What the turn made possible: the next advantage is a reward and what follows it."),
-    "advantage": ("advantage A", "What the turn earned itself, and what it made possible: Σ γ^(k−t) r̃."),
+    "scale": ("IG-Scale s", "Scales turn rewards to the mean size of the outcomes, in the batch."),
+    "term": ("scaled r̃", "The normalised reward of this turn, before what follows is added."),
+    "later": ("later turns", "What the turn made possible: the next advantage is a reward and "
+              "what follows it."),
+    "advantage": ("advantage A", "What the turn earned itself, and what it made possible: "
+                  "Σ γ^(k−t) r̃."),
 }
-SPREADS = {"std": "σ = √( mean (r − μ)² + 1e-8 ) [P eq.5]",               # Recipe.spread -> formula of σ
-           "rms": "σ = √( mean r² + 1e-8 ): the root mean square instead", "one": "σ = 1: nothing is divided"}
-
-
-SPREAD_OF = {"turn_reward": "turn_reward_spread", "outcome": "outcome_std"}
+SPREADS = {                             # Recipe.spread -> formula of σ
+    "std": "σ = √( mean (r − μ)² + 1e-8 ) [P eq.5]",
+    "rms": "σ = √( mean r² + 1e-8 ): the root mean square instead",
+    "one": "σ = 1: nothing is divided",
+}
 
 
 @dataclass(frozen=True)
@@ -66,169 +59,242 @@ class Credited:
 
     recipe: Recipe
     sample: Sample
-    numbers: dict                       # Credit.arithmetic
-    grouped: bool                       # False: a lone trajectory, which has no numbers beyond its rewards
+    numbers: RolloutCredit
+    grouped: bool                       # False: a lone trajectory, whose numbers end at rewards
 
 
 def under_recipes(samples: list[Sample], run: Recipe | None) -> dict[str, list[Credited]]:
-    """A whole training batch (IG-Scale needs it) under the run's own recipe, which comes first, and under those to
-    compare it with. A recipe that needs what was not measured is left out: no zeros are filled in. Without a run,
-    each rollout is a trajectory without group or outcome: GRPO is left out."""
-    names = RECIPES if run else ["paper", "released"]
-    recipes = ({recipe_name(run): run} if run else {}) | {name: RECIPES[name] for name in names}
-    under = {}
+    """Samples under the run's own recipe, which comes first, and under those to compare it with.
+
+    With a run they must be its whole batch: IG-Scale needs it. Without one they are trajectories on
+    their own, with gains and rewards. A recipe that needs what was not measured is left out.
+    """
+    if run:
+        recipes = {recipe_name(run): run} | RECIPES
+    else:
+        recipes = {name: RECIPES[name] for name in ("paper", "released")}
+        samples = [replace(sample, outcome=0.0) for sample in samples]           # is not shown
+
+    under: dict[str, list[Credited]] = {}
     for name, recipe in recipes.items():
-        if all(m.truth_logprobs[t] is not None for m in samples for t in scored_turns(m.rollout.kinds, recipe)):
-            whole = assign_credit(samples, recipe)
-            under[name] = [Credited(recipe, m, whole.arithmetic(i, m.group), run is not None)
-                           for i, m in enumerate(samples)]
+        if all(is_measured(sample, recipe) for sample in samples):
+            credit = assign_credit(samples, recipe)
+            under[name] = []
+            for i, sample in enumerate(samples):
+                numbers = credit.of_rollout(i, sample.group)
+                under[name].append(Credited(recipe, sample, numbers, run is not None))
     return under
 
 
+def is_measured(sample: Sample, recipe: Recipe) -> bool:
+    needed = scored_turns(sample.rollout.kinds, recipe)
+    return all(sample.truth_logprobs[t] is not None for t in needed)
+
+
 def recipe_name(recipe: Recipe) -> str:
-    return next((name for name, other in RECIPES.items() if arithmetic(other) == arithmetic(recipe)), "this run")
+    for name, named in RECIPES.items():
+        if not changes(recipe, named):
+            return name
+    return "this run"
 
 
 def recipe_words(name: str, recipe: Recipe) -> str:
-    paper = arithmetic(Recipe.paper())
-    changed = ", ".join(f"{key} {value}" for key, value in arithmetic(recipe).items() if value != paper[key])
-    return RECIPE_WORDS.get(name) or f"The paper's recipe with {changed}."
+    changed = changes(recipe, Recipe.paper())
+    return RECIPE_WORDS.get(name) or f"The paper's recipe with {', '.join(changed)}."
 
 
-def arithmetic(recipe: Recipe) -> dict:
-    """The fields of a recipe without its words for asking the model, which change no number."""
-    return {name: value for name, value in asdict(recipe).items() if name not in ("lead_in", "newlines_after_think")}
+def changes(recipe: Recipe, other: Recipe) -> list[str]:
+    """Fields that differ, but not those of the text that is scored: they change no formula."""
+    fields = asdict(recipe)
+    del fields["lead_in"], fields["newlines_after_think"]
+    return [f"{name} {value}" for name, value in fields.items() if value != getattr(other, name)]
 
 
-# ---------------------------------------------------------------------------- numbers of a rollout and its turns
+# ------------------------------------------------------------------ numbers of a rollout's turns
 
 
-def step(key: str, formula: str, value: float | None, *inputs: tuple[str, float], of: str = "") -> Step:
-    return Step(key, STEPS[key][0] + of, value, formula, inputs)
+def step(key: str, value: float | None, formula: str, inputs: dict, of: str = "") -> Step:
+    return Step(key, STEPS[key][0] + of, value, formula, tuple(inputs.items()))
 
 
-def value_steps(c: Credited) -> list[Step]:
+def after_turn(t: int) -> str:
+    """Pages count turns from 1, so beliefs[t] is that after turn t."""
+    return f" after turn {t}" if t else " of the question"
+
+
+def belief_steps(c: Credited) -> list[Step]:
     formula = "V = 1/L · Σ log π(answer token) [P eq.2]"
     if c.recipe.gain == "prob":
         formula = "V = exp( 1/L · Σ log π(answer token) ) [I v1]"
-    found = []
-    for p, value in enumerate(c.numbers["beliefs"]):
-        if value is not None:
-            inputs = [(f"token {j}", logprob) for j, logprob in enumerate(c.sample.truth_logprobs[p] or [], 1)]
-            found.append(step("value", formula, value, *inputs, of=after_turn(p)))
-    return found
-
-
-def after_turn(p: int) -> str:
-    """Turns are counted from 1, so values[p] is that after turn p."""
-    return f" after turn {p}" if p else " of the question"
+    steps = []
+    for t, belief in enumerate(c.numbers.beliefs):
+        if belief is not None:
+            logprobs = c.sample.truth_logprobs[t] or []
+            inputs = {f"token {j}": logprob for j, logprob in enumerate(logprobs, 1)}
+            steps.append(step("belief", belief, formula, inputs, after_turn(t)))
+    return steps
 
 
 def turn_steps(c: Credited, t: int) -> list[Step]:
-    if not c.grouped and t == len(c.sample.rollout.kinds) - 1:
+    """The numbers of a turn: gain, reward, z, term, what later turns add, advantage."""
+    last = t == len(c.numbers.terms) - 1
+    if last and not c.grouped:
         return []                                        # there is no outcome
-    found = reward_steps(c, t)
-    return [*found, *advantage_steps(c, t, found[-1].value)] if c.grouped else found
+    reward = [*c.numbers.turn_rewards, c.numbers.outcome][t]
+    steps = gain_steps(c, t)
+    steps.append(step("reward", reward, *reward_formula(c, t, reward)))
+    if not c.grouped:
+        return steps
 
-
-def reward_steps(c: Credited, t: int) -> list[Step]:
-    n, values, gains = c.numbers, c.numbers["beliefs"], c.numbers["gains"]
-    penalty = ("λ", c.recipe.format_penalty or 0.0)
-    malformed = [broken and c.recipe.format_penalty is not None for broken in c.sample.rollout.malformed]
-    if t == len(malformed) - 1:
-        formula, score = "r = score of the answer", ("score", c.sample.outcome or 0.0)
-        if malformed[t]:
-            formula, score = "r = −λ: the answer is malformed [P eq.4]", penalty
-        return [step("reward", formula, n["outcome"], score)]
-    reward = n["turn_rewards"][t]
-    found = []
-    if gains[t] is not None:
-        p = max(p for p in range(t + 1) if values[p] is not None)
-        inputs = [(f"V{after_turn(k)}", values[k]) for k in (t + 1, p)]
-        found = [step("gain", "IG = V after − V before [P eq.3]", gains[t], *inputs)]
-    if reward is None:
-        return [*found, step("reward", "no reward", None)]
-    if n["penalties"][t] and malformed[t]:
-        return [*found, step("reward", "r = −λ: the turn is malformed [P eq.4]", reward, penalty)]
-    if gains[t] is not None:
-        return [*found, step("reward", "r = gain [P eq.3]", reward, ("gain", gains[t]))]
-    shared = [broken and c.recipe.penalty_scope == "segment" for broken in malformed]
-    k = next(k for k in range(t + 1, len(gains)) if shared[k] or gains[k] is not None)
-    what, paid = ("penalty", -penalty[1]) if shared[k] else ("gain", gains[k])
-    formula = f"r = {what} of turn {k + 1}, shared with the searches that led to it [P, browse-aware]"
-    return [step("reward", formula, reward, (f"{what} of turn {k + 1}", paid))]
-
-
-def advantage_steps(c: Credited, t: int, reward: float | None) -> list[Step]:
-    """The reward compared with its group, scaled to the size of the outcomes, what later turns add, and the sum."""
-    n, term, advantage = c.numbers, c.numbers["terms"][t], c.numbers["advantages"][t]
-    last = t == len(n["terms"]) - 1
-    half, z = ("outcome", n["outcome_z"]) if last else ("turn_reward", n["turn_z"][t])
-    found = []
     if reward is not None and c.recipe.normalize != "none":
-        r, mean, std = ("r", reward), ("μ", n["group_stats"][f"{half}_mean"]), ("σ", n["group_stats"][SPREAD_OF[half]])
-        if last or c.recipe.center_gain:
-            found.append(step("z", "z = (r − μ) / (σ + 1e-6) [P eq.5]", z, r, mean, std))
-        else:
-            found.append(step("z", "z = r / (σ + 1e-6), not centred [P eq.5]", z, r, std))
+        steps.append(z_step(c, t, reward))
     if last:
-        return [*found, step("advantage", "A = z: nothing follows [P eq.9]", advantage, ("z", term))]
+        formula = "A = z: nothing follows [P eq.9]"
+        inputs = {"z": c.numbers.outcome_z}
+        return [*steps, step("advantage", c.numbers.advantages[t], formula, inputs)]
     if reward is not None:
-        factors = [("weight", c.recipe.ig_weight), ("s", n["scale"]), ("z", z)]
-        formula = "r̃ = weight · s · z [P eq.6-8]"
-        if c.recipe.outcome_on == "every":
-            formula = "r̃ = weight · s · z + z of the outcome"
-            factors.append(("z of the outcome", n["outcome_z"]))
-        found.append(step("term", formula, term, *factors))
+        steps.append(term_step(c, t))
+    return [*steps, *advantage_steps(c, t)]
+
+
+def gain_steps(c: Credited, t: int) -> list[Step]:
+    gain, beliefs = c.numbers.gains[t], c.numbers.beliefs
+    if gain is None:
+        return []
+    before = max(k for k in range(t + 1) if beliefs[k] is not None)
+    inputs = {f"V{after_turn(k)}": beliefs[k] for k in (t + 1, before)}
+    return [step("gain", gain, "IG = V after − V before [P eq.3]", inputs)]
+
+
+def reward_formula(c: Credited, t: int, reward: float | None) -> tuple[str, dict]:
+    """The formula of a turn's reward, and its inputs."""
+    malformed, gains = c.sample.rollout.malformed, c.numbers.gains
+    last = t == len(gains) - 1
+    if reward is None:
+        return "no reward", {}
+    if malformed[t] and c.recipe.format_penalty is not None:
+        what = "answer" if last else "turn"
+        return f"r = −λ: the {what} is malformed [P eq.4]", {"λ": c.recipe.format_penalty}
+    if last:
+        return "r = score of the answer", {"score": reward}
+    if gains[t] is not None:
+        return "r = gain [P eq.3]", {"gain": gains[t]}
+
+    # a search has a copy of the next gain, or of a penalty before that
+    copied = "gain"
+    sources = [gain is not None for gain in gains]
+    if c.numbers.penalties[t]:
+        copied = "penalty"
+        sources = malformed
+    source = f"{copied} of turn {sources.index(True, t) + 1}"
+    formula = f"r = {source}, shared with the searches that led to it [P, browse-aware]"
+    return formula, {source: reward}
+
+
+def z_step(c: Credited, t: int, reward: float) -> Step:
+    """The reward compared with its group."""
+    n, stats = c.numbers, c.numbers.group_stats
+    formula = "z = (r − μ) / (σ + 1e-6) [P eq.5]"
+    if t == len(n.turn_z):
+        inputs = {"r": reward, "μ": stats.outcome_mean, "σ": stats.outcome_std}
+        return step("z", n.outcome_z, formula, inputs)
+    inputs = {"r": reward, "μ": stats.turn_reward_mean, "σ": stats.turn_reward_spread}
+    if not c.recipe.center_gain:
+        del inputs["μ"]
+        formula = "z = r / (σ + 1e-6), not centred [P eq.5]"
+    return step("z", n.turn_z[t], formula, inputs)
+
+
+def term_step(c: Credited, t: int) -> Step:
+    """z scaled to the size of the outcomes."""
+    formula = "r̃ = weight · s · z [P eq.6-8]"
+    inputs = {
+        "weight": c.recipe.ig_weight,
+        "s": c.numbers.scale,
+        "z": c.numbers.turn_z[t],
+    }
+    if c.recipe.outcome_on == "every":
+        formula = "r̃ = weight · s · z + z of the outcome"
+        inputs["z of the outcome"] = c.numbers.outcome_z
+    return step("term", c.numbers.terms[t], formula, inputs)
+
+
+def advantage_steps(c: Credited, t: int) -> list[Step]:
+    """Of a turn before the last: what later turns add, and the sum."""
+    term = c.numbers.terms[t]
+    advantage = c.numbers.advantages[t]
     k = next_turn(c, t)
-    following = (f"A of turn {k + 1}", n["advantages"][k])
+    following = {f"A of turn {k + 1}": c.numbers.advantages[k]}
     if term is None and c.recipe.discount_over == "rewards":
         formula = f"A = A of turn {k + 1}, the next rewarded turn, whose return is shared [P eq.9]"
-        return [*found, step("advantage", formula, advantage, following)]
-    rest = ("later turns", c.recipe.gamma * following[1])
-    found.append(step("later", f"γ · A of turn {k + 1} [P eq.9]", rest[1], ("γ", c.recipe.gamma), following))
-    if term is None:
-        return [*found, step("advantage", "A = later turns: it earned nothing itself [P eq.9]", advantage, rest)]
-    return [*found, step("advantage", "A = r̃ + later turns [P eq.9]", advantage, ("r̃", term), rest)]
+        return [step("advantage", advantage, formula, following)]
+
+    gamma = c.recipe.gamma
+    later = gamma * c.numbers.advantages[k]
+    formula = "A = later turns: it earned nothing itself [P eq.9]"
+    inputs = {"later turns": later}
+    if term is not None:
+        formula = "A = r̃ + later turns [P eq.9]"
+        inputs["r̃"] = term
+    return [
+        step("later", later, f"γ · A of turn {k + 1} [P eq.9]", {"γ": gamma} | following),
+        step("advantage", advantage, formula, inputs),
+    ]
 
 
 def next_turn(c: Credited, t: int) -> int:
-    """The turn that the advantage of turn t builds on. Over rewards, a turn with a reward builds on the next one with a
-    reward; a turn without passes over penalties that are not shared."""
-    terms, penalties = c.numbers["terms"], c.numbers["penalties"]
+    """The turn that the advantage of turn t builds on.
+
+    Over rewards, a turn with a reward builds on the next one with a reward; a turn without one
+    passes over penalties that are not shared.
+    """
     if c.recipe.discount_over == "turns":
         return t + 1
-    rewarded = [k for k in range(t + 1, len(terms)) if terms[k] is not None]
-    if terms[t] is None and c.recipe.penalty_scope == "turn":
-        rewarded = [k for k in rewarded if k == len(penalties) or not penalties[k]]
-    return rewarded[0]
+    terms = c.numbers.terms
+    passes = terms[t] is None and c.recipe.penalty_scope == "turn"
+    for k in range(t + 1, len(terms) - 1):
+        if terms[k] is not None and not (passes and c.numbers.penalties[k]):
+            return k
+    return len(terms) - 1
 
 
-# ------------------------------------------------------------------------------------------ numbers of a group
+# ---------------------------------------------------------------------------- numbers of a group
 
 
 def group_steps(group: list[Credited]) -> list[Step]:
-    """Mean and standard deviation of the rewards that are normalised together, and the scale of the batch."""
-    mode, numbers = group[0].recipe.normalize, group[0].numbers
-    rewards, outcomes = [], []
+    """Mean and spread of the rewards that are normalised together, and the scale of the batch."""
+    recipe, numbers = group[0].recipe, group[0].numbers
+    stats = numbers.group_stats
+    if recipe.normalize == "none":
+        return []
+    turns = {}
+    outcomes = {}
     for i, c in enumerate(group, 1):
-        outcomes.append((f"outcome of rollout {i}", c.numbers["outcome"]))
-        turns = enumerate(c.numbers["turn_rewards"], 1)
-        rewards += [(f"rollout {i}, turn {t}", reward) for t, reward in turns if reward is not None]
-    sets = {"turn rewards": ("turn_reward", rewards), "outcomes": ("outcome", outcomes)}
-    if mode == "joint":
-        sets = {"turn rewards and outcomes": ("outcome", rewards + outcomes)}
-        if group[0].recipe.spread != "std":
-            sets["turn rewards and outcomes, for turn rewards"] = ("turn_reward", rewards + outcomes)
-    found = []
-    for what, (half, listed) in sets.items():
-        if listed and mode != "none":
-            mean, std = (numbers["group_stats"][name] for name in (f"{half}_mean", SPREAD_OF[half]))
-            found.append(step("mean", "μ = mean r [P eq.5]", mean, *listed, of=f" of {what}"))
-            kind = group[0].recipe.spread if half == "turn_reward" else "std"
-            found.append(step("std", SPREADS[kind], std, ("μ", mean), *listed, of=f" of {what}"))
-    if mode == "scaled" and rewards:
+        outcomes[f"outcome of rollout {i}"] = c.numbers.outcome
+        for t, reward in enumerate(c.numbers.turn_rewards, 1):
+            if reward is not None:
+                turns[f"rollout {i}, turn {t}"] = reward
+    if recipe.normalize == "joint":
+        turns = outcomes = turns | outcomes
+
+    steps = []
+    if turns:
+        steps += mean_and_spread(stats.turn_reward_mean, stats.turn_reward_spread,
+                                 SPREADS[recipe.spread], turns, " of turn rewards")
+    steps += mean_and_spread(stats.outcome_mean, stats.outcome_std,
+                             SPREADS["std"], outcomes, " of outcomes")
+    if recipe.normalize == "scaled" and turns:
         formula = f"s = min( max(M_O, {SCALE_FLOOR}) / (M_IG + 1e-6), {SCALE_CAP:g} ) [P eq.6-8]"
-        found.append(step("scale", formula, numbers["scale"], ("M_O = mean |z| of outcomes", numbers["outcome_size"]),
-                          ("M_IG = mean |z| of turn rewards", numbers["turn_reward_size"])))
-    return found
+        sizes = {
+            "M_O = mean |z| of outcomes": numbers.outcome_size,
+            "M_IG = mean |z| of turn rewards": numbers.turn_reward_size,
+        }
+        steps.append(step("scale", numbers.scale, formula, sizes))
+    return steps
+
+
+def mean_and_spread(mean: float, spread: float, formula: str, rewards: dict, of: str) -> list[Step]:
+    return [
+        step("mean", mean, "μ = mean r [P eq.5]", rewards, of),
+        step("std", spread, formula, {"μ": mean} | rewards, of),
+    ]

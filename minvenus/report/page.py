@@ -1,9 +1,9 @@
 """The shell of every page, and the pieces that pages are made of: text and numbers in, HTML out.
 
-Markup is only what `el` made: every other string is text, which models and web pages may have written, and
-is escaped where it enters an element or an attribute. A page is one file without any script, and XML, too.
-Its content security policy allows its own style by hash and nothing else, so that even a mistake in the escaping could
-neither run nor load anything.
+Markup is only what `el` made: every other string is text, which models and web pages may have
+written, and is escaped where it enters an element or an attribute. A page is one file without any
+script, and XML, too. Its content security policy allows its own style by hash and nothing else, so
+that even a mistake in the escaping could neither run nor load anything.
 """
 
 import base64
@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
-UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")     # no HTML or XML holds them
+# characters that neither HTML nor XML can hold
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 HEAD = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -32,47 +33,61 @@ class Html(str):
 
 
 Content = str | None | Iterable["Content"]      # markup, text, nothing, or several of them
+Pairs = Iterable[tuple[str, str]]
 
 
 def el(tag: str, *children: Content, **attributes) -> Html:
-    """An element. `class_` stands for class and `_` for `-`; an attribute that is None is left out."""
+    """An element. `class_` stands for class and `_` for `-`; an attribute of None is left out."""
     named = ""
     for name, value in attributes.items():
         if value is not None:
-            named += f' {name.rstrip("_").replace("_", "-")}="{text(str(value))}"'
+            name = name.rstrip("_").replace("_", "-")
+            named += f' {name}="{text(str(value))}"'
     return Html(f"<{tag}{named}>{html(children)}</{tag}>")
 
 
 def html(content: Content) -> Html:
-    if content is None or isinstance(content, Html):
-        return content or Html()
-    return text(content) if isinstance(content, str) else Html("".join(map(html, content)))
+    if content is None:
+        return Html()
+    if isinstance(content, Html):
+        return content
+    if isinstance(content, str):
+        return text(content)
+    return Html("".join(map(html, content)))
 
 
 def text(value: str) -> Html:
     """Anybody's text, for an element or a quoted attribute."""
-    return Html(escape(UNSAFE.sub("\ufffd", value.replace("\r\n", "\n"))))
+    safe = UNSAFE.sub("\ufffd", value.replace("\r\n", "\n"))
+    return Html(escape(safe))
 
 
-def page(title: str, parts: Iterable[str], lede: str, facts: Sequence[tuple[str, str]] = (),
-         kind: str = "minvenus") -> str:
-    style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+def page(title: str, parts: Content, lede: str, facts: Pairs = (), kind: str = "minvenus") -> str:
+    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     policy = f"default-src 'none'; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'"
     head = HEAD.format(policy=policy, title=text(title), style=style)
-    top = el("header", el("p", kind, class_="kind"), el("h1", title), el("p", lede, class_="lede"), pairs(facts))
+    top = el(
+        "header",
+        el("p", kind, class_="kind"),
+        el("h1", title),
+        el("p", lede, class_="lede"),
+        pairs(facts),
+    )
     return f"{head}{top}\n{el('main', parts)}\n</body>\n</html>\n"
 
 
 def digest(content: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+    hashed = hashlib.sha256(content.encode()).digest()
+    return "sha256-" + base64.b64encode(hashed).decode()
 
 
-# ------------------------------------------------------------------------------------------------- pieces
+# ------------------------------------------------------------------------------------------- pieces
 
 
-def section(title: str, parts: Iterable[str], intro: str = "") -> Html:
+def section(title: str, parts: Content, intro: str | None = None) -> Html:
     """A heading, a sentence in plain words, and what belongs to it."""
-    return el("section", el("h2", title), el("p", intro, class_="intro") if intro else None, parts)
+    words = el("p", intro, class_="intro") if intro else None
+    return el("section", el("h2", title), words, parts)
 
 
 def note(words: str, kind: str) -> Html:
@@ -80,24 +95,41 @@ def note(words: str, kind: str) -> Html:
     return el("p", words, class_=kind)
 
 
-def pairs(listed: Iterable[tuple[str, str]], class_: str = "facts") -> Html:
+def details(summary: Content, *content: Content, class_: str, is_open: bool = False) -> Html:
+    """What opens and folds."""
+    shown = "open" if is_open else None
+    return el("details", el("summary", summary), content, class_=class_, open=shown)
+
+
+def pairs(listed: Pairs, class_: str = "facts") -> Html:
     """Names and what belongs to them."""
-    return el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in listed], class_=class_)
+    rows = []
+    for name, value in listed:
+        rows.append(el("div", el("dt", name), el("dd", value)))
+    return el("dl", rows, class_=class_)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "") -> Html:
     """The first column is aligned to the left, the others to the right."""
-    top = el("thead", el("tr", [el("th", cell, scope="col") for cell in head]))
-    body = [el("tr", el("th", first, scope="row"), [el("td", cell) for cell in others]) for first, *others in rows]
-    named = el("caption", caption) if caption else None
-    return el("div", el("table", named, top, el("tbody", body)), class_="scroll", tabindex="0")
+    columns = [el("th", cell, scope="col") for cell in head]
+    body = []
+    for first, *others in rows:
+        cells = [el("td", cell) for cell in others]
+        body.append(el("tr", el("th", first, scope="row"), cells))
+    content = el(
+        "table",
+        el("caption", caption) if caption else None,
+        el("thead", el("tr", columns)),
+        el("tbody", body),
+    )
+    return el("div", content, class_="scroll", tabindex="0")
 
 
-def figure(svg: str, caption: Content = "") -> Html:
+def figure(svg: str, caption: Content = None) -> Html:
     """A plot of curves.py and what to see in it."""
     return el("figure", svg, el("figcaption", caption) if caption else None)
 
 
-def figures(several: Iterable[str | None]) -> Html:
+def figures(several: Content) -> Html:
     """Side by side where there is room."""
     return el("div", several, class_="figures")

@@ -1,9 +1,10 @@
-"""A training run as one page: RUN/report.html, with links to X-rays of its first and last saved step.
+"""A training run as one page: RUN/report.html, with links to X-rays of its first and last step.
 
-    write_run_page("runs/igpo")        reads metrics.jsonl, timing.jsonl, run.json and rollouts/ of the folder
+    write_run_page("runs/igpo")        reads metrics.jsonl, timing.jsonl, run.json and rollouts/
 
-The run may be finished or not: a figure is drawn where its numbers are there. Step 0 is the model before
-training. Lines of more than POINTS steps are means over neighbouring ones; held-out exact match has a Wilson interval.
+The run may be finished or not: a figure is drawn where its numbers are there. Step 0 is the model
+before training. Lines of more than POINTS steps are means over neighbouring ones; held-out exact
+match has a Wilson interval.
 """
 
 import json
@@ -18,15 +19,18 @@ from minvenus.console import clock
 from minvenus.evaluation.aggregate import wilson
 from minvenus.files import read_jsonl, write_text
 from minvenus.igpo.recipes import Recipe
-from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.explain import recipe_name
-from minvenus.report.page import Html, el
+from minvenus.report.page import Html, el, figure, figures, note, page, section, table
 from minvenus.report.xray import write_page
 
 POINTS = 40                           # of a line: neighbouring steps become one point
 SHARE = (0.0, 1.0)
-BEFORE = "before_"                    # of the names of numbers that were measured before the first update
+BEFORE = "before_"                    # begins names of numbers from before the first update
+LEDE = ("The agent before training and after it, then how it got there. A turn's gain is how much "
+        "it raised the model's own log-probability of the true answer: what IGPO pays a turn for. "
+        "Lines of long runs are means over neighbouring steps; the band of held-out exact match is "
+        "its 95 % interval.")
 
 
 @dataclass(frozen=True)
@@ -38,122 +42,161 @@ class Plot:
     covers: Sequence[float] = ()      # values that the y axis shows at least
 
 
-TILES = {"test_exact_match": "held-out exact match", "outcome": "training outcome", "turns": "turns per rollout",
-         "gain_right": "gain of a right page", "gain_wrong": "gain of a wrong page"}
-SECTIONS = {
-    "Learning": [
-        Plot("Right answers", {"outcome": "training", "test_exact_match": "held out, exact match"},
-             "share of right answers", "Mean outcome of the training rollouts, and exact match on questions that are "
-             "never trained on.", SHARE),
-        Plot("Groups that teach nothing",
-             {"groups_without_outcome_signal": "same outcome", "groups_without_any_signal": "no signal"},
-             "share of groups", "Where all rollouts of a question end alike, GRPO learns nothing; IGPO still learns "
-             "from their gains.", SHARE),
-        Plot("Gain of a turn", {"gain_mean": "all", "gain_right": "right page", "gain_wrong": "wrong page"},
-             "gain in log P(answer)", "How much a turn raised the model's own log-probability of the true answer: what "
-             "IGPO rewards. It is honest if reading a right page earns more than reading a wrong one."),
-    ],
-    "Behaviour": [
-        Plot("Turns", {"turns": "training", "test_turns": "held out"}, "turns per rollout",
-             "Falling while accuracy falls too: the policy learns to stop early.", (0.0,)),
-        Plot("Browse ratio", {"browse_correct": "right answers", "browse_wrong": "wrong answers"}, "visits / calls",
-             "Share of the tool calls that read a page, in rollouts that ended right and wrong.", SHARE),
-        Plot("Malformed turns", {"malformed": "training", "test_malformed": "held out"}, "share of turns",
-             "Turns that break a rule of the format.", SHARE),
-        Plot("Right pages", {"right_pages": "training", "test_right_pages": "held out"}, "share of the needed pages",
-             "Toy web only: how much of the chain of pages was found.", SHARE),
-    ],
-    "Optimiser": [
-        Plot("Entropy", {"entropy": "sampled tokens"}, "nats per token",
-             "How undecided the policy is. Near 0 it explores no more."),
-        Plot("Distance to the start", {"kl": "KL to the start model"}, "nats per token",
-             "Grows slowly in a healthy run."),
-        Plot("Gradient", {"grad_norm": "norm before clipping"}, "norm", "Spikes are worth a look at the step's X-ray."),
-        Plot("IG-Scale", {"scale": "s"}, "factor", "Near 0: gains without any spread silence the rest of the batch."),
-    ],
+TILES = {
+    "test_exact_match": "held-out exact match",
+    "outcome": "training outcome",
+    "turns": "turns per rollout",
+    "gain_right": "gain of a right page",
+    "gain_wrong": "gain of a wrong page",
 }
+LEARNING = [
+    Plot("Right answers",
+         {"outcome": "training", "test_exact_match": "held out, exact match"},
+         "share of right answers",
+         "Mean outcome of the training rollouts, and exact match on questions that are never "
+         "trained on.", SHARE),
+    Plot("Groups that teach nothing",
+         {"groups_without_outcome_signal": "same outcome",
+          "groups_without_any_signal": "no signal"},
+         "share of groups",
+         "Where all rollouts of a question end alike, GRPO learns nothing; IGPO still learns from "
+         "their gains.", SHARE),
+    Plot("Gain of a turn",
+         {"gain_mean": "all", "gain_right": "right page", "gain_wrong": "wrong page"},
+         "gain in log P(answer)",
+         "How much a turn raised the model's own log-probability of the true answer: what IGPO "
+         "rewards. It is honest if reading a right page earns more than reading a wrong one."),
+]
+BEHAVIOUR = [
+    Plot("Turns", {"turns": "training", "test_turns": "held out"}, "turns per rollout",
+         "Falling while accuracy falls too: the policy learns to stop early.", (0.0,)),
+    Plot("Browse ratio", {"browse_correct": "right answers", "browse_wrong": "wrong answers"},
+         "visits / calls",
+         "Share of the tool calls that read a page, in rollouts that ended right and wrong.",
+         SHARE),
+    Plot("Malformed turns", {"malformed": "training", "test_malformed": "held out"},
+         "share of turns", "Turns that break a rule of the format.", SHARE),
+    Plot("Right pages", {"right_pages": "training", "test_right_pages": "held out"},
+         "share of the needed pages",
+         "Toy web only: how much of the chain of pages was found.", SHARE),
+]
+OPTIMISER = [
+    Plot("Entropy", {"entropy": "sampled tokens"}, "nats per token",
+         "How undecided the policy is. Near 0 it explores no more."),
+    Plot("Distance to the start", {"kl": "KL to the start model"}, "nats per token",
+         "Grows slowly in a healthy run."),
+    Plot("Gradient", {"grad_norm": "norm before clipping"}, "norm",
+         "Spikes are worth a look at the step's X-ray."),
+    Plot("IG-Scale", {"scale": "s"}, "factor",
+         "Near 0: gains without any spread silence the rest of the batch."),
+]
 
 
 def write_run_page(run_folder) -> Path:
     run = Path(run_folder)
-    rows, timing = read_jsonl(run / "metrics.jsonl"), read_jsonl(run / "timing.jsonl")
+    rows = read_jsonl(run / "metrics.jsonl")
     if not rows:
-        raise ConfigError(f"{run} has no metrics.jsonl with a finished step: not a training run, or one that has just "
-                          "begun")
+        raise ConfigError(f"{run} has no metrics.jsonl with a finished step: not a training run, "
+                          "or one that has just begun")
     settings = read_json(run / "run.json")
     rows = with_step_0(rows)
     parts = [tiles(rows), *xrays(run)]
-    for title, plots in SECTIONS.items():
-        drawn = [figure(plot, rows, settings["evaluate_questions"]) for plot in plots]
-        parts.append(page.section(title, [page.figures(drawn)]))
-    listed = [(key, json.dumps(value)) for key, value in settings.items()]
-    parts.append(page.section("Settings", [page.table(["setting", "value"], listed)]))
-    lede = ("The agent before training and after it, then how it got there. A turn's gain is how much it raised the "
-            "model's own log-probability of the true answer: what IGPO pays a turn for. Lines of long runs are means "
-            "over neighbouring steps; the band of held-out exact match is its 95 % interval.")
+    sections = {"Learning": LEARNING, "Behaviour": BEHAVIOUR, "Optimiser": OPTIMISER}
+    for title, plots in sections.items():
+        drawings = [plotted(plot, rows, settings["evaluate_questions"]) for plot in plots]
+        parts.append(section(title, figures(drawings)))
+    values = [(key, json.dumps(value)) for key, value in settings.items()]
+    parts.append(section("Settings", table(["setting", "value"], values)))
+
+    timing = read_jsonl(run / "timing.jsonl")
     seconds = sum(row["seconds"] for row in timing)
-    facts = [("steps", f"{rows[-1]['step']:,}"),
-             ("trained with", recipe_name(Recipe(**settings["recipe"]))),
-             ("work", f"{clock(seconds)}, {seconds / max(1, len(timing)):.2g} s per step")]
-    return write_text(run / "report.html", page.page(f"Run {run.resolve().name}", parts, lede, facts, "training run"))
+    facts = [
+        ("steps", f"{rows[-1]['step']:,}"),
+        ("recipe", recipe_name(Recipe(**settings["recipe"]))),
+        ("work", f"{clock(seconds)}, {seconds / max(1, len(timing)):.2g} s per step"),
+    ]
+    document = page(f"Run {run.resolve().name}", parts, LEDE, facts, "training run")
+    return write_text(run / "report.html", document)
 
 
 def with_step_0(rows: list[dict]) -> list[dict]:
-    """The numbers of the model before training, which stand in the first row, as a row of their own."""
-    before = {key.removeprefix(BEFORE): value for key, value in rows[0].items() if key.startswith(BEFORE)}
+    """The numbers of the model before training, which stand in the first row, as their own row."""
+    before = {}
+    for key, value in rows[0].items():
+        if key.startswith(BEFORE):
+            before[key.removeprefix(BEFORE)] = value
     return [{"step": 0, **before}, *rows] if before else rows
 
 
 def tiles(rows: list[dict]) -> Html:
-    """How the run began and how it ended: means over the first and the last tenth of what was measured."""
-    found = []
+    """How the run began and ended: means over the first and the last tenth of what was measured."""
+    boxes = []
     for key, label in TILES.items():
-        points = [(row["step"], row[key]) for row in rows if key in row]
-        if points:
-            tenth = max(1, len(points) // 10)
-            ends = points[:tenth], points[-tenth:]
-            means = [f"{fmean(value for _, value in end):.2f}" for end in ends]
-            steps = [f"{end[0][0]:,}–{end[-1][0]:,}" if tenth > 1 else f"{end[0][0]:,}" for end in ends]
-            found.append((" → ".join(means), label, f"{'steps' if tenth > 1 else 'step'} {' → '.join(steps)}"))
-    return el("div", [el("div", [el("p", words) for words in tile], class_="tile") for tile in found], class_="tiles")
+        points = points_of(rows, key)
+        if not points:
+            continue
+        tenth = max(1, len(points) // 10)
+        means = []
+        steps = []
+        for end in (points[:tenth], points[-tenth:]):
+            means.append(f"{fmean(value for _, value in end):.2f}")
+            first, last = end[0][0], end[-1][0]
+            steps.append(f"{first:,}–{last:,}" if tenth > 1 else f"{first:,}")
+        unit = "steps" if tenth > 1 else "step"
+        words = " → ".join(means), label, f"{unit} {' → '.join(steps)}"
+        boxes.append(el("div", [el("p", line) for line in words], class_="tile"))
+    return el("div", boxes, class_="tiles")
 
 
-# ------------------------------------------------------------------------------------------------ figures
+# ------------------------------------------------------------------------------------------ figures
 
 
-def figure(plot: Plot, rows: list[dict], held_out: int) -> str | None:
+def points_of(rows: list[dict], key: str) -> list[tuple[int, float]]:
+    return [(row["step"], float(row[key])) for row in rows if key in row]
+
+
+def plotted(plot: Plot, rows: list[dict], held_out: int) -> Html | None:
     """The plot with a line for each of its numbers that was logged; nothing if none was."""
     lines = []
     for key, name in plot.lines.items():
-        points = [(row["step"], float(row[key])) for row in rows if key in row]
+        points = points_of(rows, key)
         if points and key == "test_exact_match":
             bounds = [wilson(min(held_out, share * held_out), held_out) for _, share in points]
-            lines.append(Series(name, *zip(*points, strict=True), *zip(*bounds, strict=True)))
+            low, high = zip(*bounds, strict=True)
+            steps, shares = zip(*points, strict=True)
+            lines.append(Series(name, steps, shares, low, high))
         elif points:
             lines.append(Series(name, *zip(*smooth(points), strict=True)))
     if not lines:
         return None
-    return page.figure(line_plot(lines, plot.title, "step", plot.unit, plot.covers), plot.caption)
+    drawing = line_plot(lines, plot.title, "step", plot.unit, plot.covers)
+    return figure(drawing, plot.caption)
 
 
 def smooth(points: Sequence[tuple[int, float]]) -> list[tuple[float, ...]]:
     """Means of neighbouring points, at most POINTS of them."""
     size = math.ceil(len(points) / POINTS)
-    parts = [points[start:start + size] for start in range(0, len(points), size)]
-    return [tuple(map(fmean, zip(*part, strict=True))) for part in parts]
+    means = []
+    for start in range(0, len(points), size):
+        part = points[start:start + size]
+        means.append(tuple(map(fmean, zip(*part, strict=True))))
+    return means
 
 
-def xrays(run: Path) -> list[str]:
-    """Write X-rays of the first and the last saved batch. Returns links to them, and what could not be read."""
+def xrays(run: Path) -> list[Html]:
+    """Write X-rays of the first and the last saved batch. Links to them, and what went wrong."""
     files = sorted((run / "rollouts").glob("step-*.jsonl"))
-    links: list[str] = []
-    warnings: list[str] = []
+    links = []
+    warnings = []
     for path in dict.fromkeys([*files[:1], *files[-1:]]):
         try:
             out = write_page(path, run / f"xray-{path.stem}.html")
-            step = int(path.stem.removeprefix("step-"))
-            links.append(el("p", el("a", f"X-ray of step {step:,}", href=out.name)))
         except ConfigError as error:
-            warnings.append(page.note(str(error), "warning"))
+            warnings.append(note(str(error), "warning"))
+            continue
+        step = int(path.stem.removeprefix("step-"))
+        links.append(el("p", el("a", f"X-ray of step {step:,}", href=out.name)))
+    if not links:
+        return warnings
     words = "Rollouts turn by turn: what each turn was paid, and how that came about."
-    return [*warnings, page.section("Look inside", links, words)] if links else warnings
+    return [*warnings, section("Look inside", links, words)]

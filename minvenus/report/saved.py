@@ -6,7 +6,7 @@
 
 `rollout` is that of agent/record.py. `truth_logprobs` has an entry per turn: the log-probs of the
 truth's tokens before it. `outcome` is the score of the answer before any penalty. `arithmetic` is
-Credit.arithmetic. A file is one whole batch, because normalisation and IG-Scale are over all of
+a RolloutCredit. A file is one whole batch, because normalisation and IG-Scale are over all of
 its lines. Reading computes the credit again and refuses a file that disagrees.
 """
 
@@ -48,7 +48,7 @@ class SavedBatch:
                 "rollout": rollout_to_json(sample.rollout),
                 "truth_logprobs": sample.truth_logprobs,
                 "outcome": sample.outcome,
-                "arithmetic": self.credit.arithmetic(i, sample.group),
+                "arithmetic": asdict(self.credit.of_rollout(i, sample.group)),
             })
         return lines
 

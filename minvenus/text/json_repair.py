@@ -1,8 +1,9 @@
 """JSON as language models write it: strict JSON, or a little of JSON5 rewritten as strict JSON.
 
-Beyond JSON these are read: 'single quotes', keys without quotes, a comma after the last item, // and /* comments */.
-A backslash before a character that needs none is dropped, as in 'it\\'s'. Like JSON5 it refuses a line end inside a
-string and a missing comma. The text is cut into tokens once, from left to right, so hostile text costs linear time.
+Beyond JSON these are read: 'single quotes', keys without quotes, a comma after the last item,
+// and /* comments */. A backslash before a character that needs none is dropped, as in 'it\\'s'.
+Like JSON5 it refuses a line end inside a string and a missing comma. The text is cut into tokens
+once, from left to right, so hostile text costs linear time.
 """
 
 import json
@@ -21,8 +22,8 @@ ESCAPE = re.compile(r'(?P<quote>")|\\(?P<itself>[^"\\/bfnrtuvx0-9\n\r])|\\.', re
 
 
 def loads(text: str):
-    """The value of `text`. Strict JSON gives what the json module gives. A ValueError says why strict JSON refuses a
-    text that cannot be repaired."""
+    """The value of `text`. Strict JSON gives what the json module gives. A ValueError says why
+    strict JSON refuses a text that cannot be repaired."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -41,32 +42,41 @@ def as_strict_json(text: str) -> str:
             continue
         if match["open"]:
             raise ValueError("not closed")
+
         if match["string"]:
-            token = '"' + ESCAPE.sub(strict_escape, token[1:-1]) + '"'
+            token = strict_string(token[1:-1])
         elif token == ":" and pieces and pieces[-1].replace("$", "_").isidentifier():
-            pieces[-1] = f'"{pieces[-1]}"'
-        elif token in "]}" and pieces[-1:] == [","] and pieces[-2:-1] not in ([], ["["], ["{"], [","]):
-            pieces.pop()                                              # a comma after the last item
+            pieces[-1] = f'"{pieces[-1]}"'                            # a key without quotes
+        elif token in "]}" and pieces[-1:] == [","]:
+            item = pieces[-2:-1]
+            if item not in ([], ["["], ["{"], [","]):
+                pieces.pop()                                          # a comma after the last item
         pieces.append(token)
     return " ".join(pieces)
 
 
-def strict_escape(match: re.Match) -> str:
-    return '\\"' if match["quote"] else match["itself"] or match[0]
+def strict_string(body: str) -> str:
+    """A string with this body, its quotes and needless escapes written as JSON wants them."""
+    def strict_escape(match: re.Match) -> str:
+        if match["quote"]:
+            return '\\"'
+        return match["itself"] or match[0]
+
+    return '"' + ESCAPE.sub(strict_escape, body) + '"'
 
 
 def string_fields(text: str, names: Sequence[str]) -> dict[str, str]:
-    """The string values of these keys in an object that `loads` refuses because a string has bare quotes or line ends.
-    A value goes from the quote after its key to the last quote before the next of these keys. Of equal keys the last
-    one counts."""
+    """The string values of these keys in an object that `loads` refuses because a string has bare
+    quotes or line ends. A value goes from the quote after its key to the last quote before the next
+    of these keys. Of equal keys the last one counts."""
     _, *pieces = re.split(rf"""["']?\b({'|'.join(names)})["']?[ \t]*:\s*(?=")""", text)
-    found = {}
+    fields = {}
     for name, rest in zip(pieces[::2], pieces[1::2], strict=True):
         value = rest[1:].rpartition('"')[0]
-        with suppress(ValueError):                            # else it has an escape that JSON does not know
-            value = json.loads('"' + ESCAPE.sub(strict_escape, value) + '"', strict=False)
-        found[name] = value
-    return found
+        with suppress(ValueError):                            # an escape that JSON does not know
+            value = json.loads(strict_string(value), strict=False)
+        fields[name] = value
+    return fields
 
 
 def whole_characters(text: str) -> str:

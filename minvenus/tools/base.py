@@ -86,12 +86,9 @@ class ToolResult:
         failed for one entry, that is the kind, whatever is wrong with the others."""
         if self.failure:
             return self.failure.error
-        kinds = []
-        for _, content in self.entries:
-            kind = content.error if isinstance(content, Failure | Text) else None
-            if kind is None:
-                return None
-            kinds.append(kind)
+        kinds = [getattr(content, "error", None) for _, content in self.entries]
+        if None in kinds:
+            return None
         faults = [kind for kind in kinds if kind in FAULTS]
         return (faults or kinds)[0]
 
@@ -124,12 +121,10 @@ class ToolCall:
         self._calls: dict[str, Call] = {}
         deadline = time.monotonic() + SOFT_SHARE * seconds
         items = call_items(name, arguments)
-        if len(items) > MAX_ITEMS:
-            return                # result() says so
-        for item in items:
-            if item not in self._calls:
-                self._calls[item] = Call(f"tool {name}", seconds, run_entry,
-                                         tools, name, item, arguments, deadline)
+        if len(items) <= MAX_ITEMS:           # else result() says so
+            for item in dict.fromkeys(items):
+                run = partial(run_entry, tools, name, item, arguments, deadline)
+                self._calls[item] = Call(f"tool {name}", seconds, run)
 
     def done(self) -> bool:
         return all(call.done() for call in self._calls.values())

@@ -1,14 +1,17 @@
 """Results of live calls in one SQLite file: recorded once, replayed exactly and without a network.
 
-    calls(key, value)     key = call_key(name, arguments) of one query or one page, value = its result as JSON;
-                          or key = "failed " and that, value = [kind, message] of the newest failure
+    calls(key, value)     key = call_key(name, arguments) of one query or page, value = its result
+                          as JSON; or key = "failed " and that, value = [kind, message] of the
+                          newest failure
 
-While recording, a result that is in the file is not asked for again, so the recorded run sees what a replay will see.
-A failure is: a timeout must not become what a page says for ever. A replay repeats a result, else the failure. A call
-that is not there stops the run: shown to the model as a web error, it would change the experiment.
+While recording, a result that is in the file is not asked for again, so the recorded run sees what
+a replay will see. A failure is: a timeout must not become what a page says for ever. A replay
+repeats a result, else the failure. A call that is not there stops the run: shown to the model as a
+web error, it would change the experiment.
 
-Every row is one transaction, so a killed process leaves whole rows only. Threads share one connection under a
-lock; several processes may record into the same file. The judge keeps its verdicts in such a file.
+Every row is one transaction, so a killed process leaves whole rows only. Threads share one
+connection under a lock; several processes may record into the same file. The judge keeps its
+verdicts in such a file.
 """
 
 import json
@@ -21,30 +24,35 @@ from minvenus.config import ConfigError
 from minvenus.tools.base import ToolError
 
 BUSY_SECONDS = 30.0                   # wait for another process that writes
-TABLE = "calls (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
+TABLE = "CREATE TABLE calls (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
 
 
 def call_key(name: str, arguments: dict) -> str:
-    return json.dumps({"name": name, "arguments": arguments}, sort_keys=True, separators=(",", ":"))
+    call = {"name": name, "arguments": arguments}
+    return json.dumps(call, sort_keys=True, separators=(",", ":"))
 
 
 class Cassette:
     """One file, either to record into or, with record=False, to replay from."""
 
     def __init__(self, file, record: bool = True):
-        self.file, self.record = Path(file), record
+        self.file = Path(file)
+        self.record = record
         self._lock = threading.Lock()
-        mode = "rwc" if record else "rw"        # not ro: only a writer can roll back the journal of a killed recording
+        # a replay writes, too: only a writer can roll back the journal of a killed recording
+        mode = "rw"
         if record:
+            mode = "rwc"
             self.file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._db = sqlite3.connect(f"{self.file.resolve().as_uri()}?mode={mode}", uri=True, timeout=BUSY_SECONDS,
-                                       check_same_thread=False, isolation_level=None)
-            found = [made for made, in self._db.execute("SELECT sql FROM sqlite_master")]
-            if found != [f"CREATE TABLE {TABLE}"] and (found or not record):       # never write into another database
+            self._db = sqlite3.connect(
+                f"{self.file.resolve().as_uri()}?mode={mode}", uri=True, timeout=BUSY_SECONDS,
+                check_same_thread=False, isolation_level=None)
+            tables = [statement for statement, in self._db.execute("SELECT sql FROM sqlite_master")]
+            if tables != [TABLE] and (tables or not record):
                 raise sqlite3.DatabaseError("it is another database")
             if record:
-                self._db.execute(f"CREATE TABLE IF NOT EXISTS {TABLE}")
+                self._db.execute(TABLE.replace("TABLE", "TABLE IF NOT EXISTS"))
         except sqlite3.Error as error:
             hint = "" if record else "; record:FILE makes one"
             raise ConfigError(f"{self.file} is no recording of tools ({error}){hint}") from None
@@ -52,18 +60,21 @@ class Cassette:
     def get(self, key: str):
         """The value of a key, None if it has none."""
         row = self._execute("SELECT value FROM calls WHERE key = ?", key)
+        if row is None:
+            return None
         try:
-            return json.loads(row[0]) if row else None
-        except ValueError:                              # as a web error it would change the run
-            raise ConfigError(f"{self.file} is damaged at {key[:500]}: record into a new file") from None
+            return json.loads(row[0])
+        except ValueError:                          # as a web error it would change the run
+            raise ConfigError(f"{self.file} is damaged at {key[:500]}: record into a new file") \
+                from None
 
     def put(self, key: str, value):
-        """Keep the first value of a key and return it: another thread or process may have been first."""
+        """Record the first value of a key and return it: another thread or process may be first."""
         self._execute("INSERT OR IGNORE INTO calls VALUES (?, ?)", key, json.dumps(value))
         return self.get(key)
 
     def fetch(self, name: str, arguments: dict, call: Callable[[], list]) -> list:
-        """The recorded result, else that of `call()`, which is recorded. A ToolError of either is raised."""
+        """The recorded result, else that of `call()`, which is recorded; or its ToolError."""
         key = call_key(name, arguments)
         result = self.get(key)
         if result is None and self.record:
@@ -71,22 +82,25 @@ class Cassette:
                 result = self.put(key, call())
             except ToolError as error:
                 failure = json.dumps([error.kind, str(error)])
-                self._execute("INSERT OR REPLACE INTO calls VALUES (?, ?)", f"failed {key}", failure)
-                result = self.get(key)                  # of another thread
+                statement = "INSERT OR REPLACE INTO calls VALUES (?, ?)"
+                self._execute(statement, f"failed {key}", failure)
+                result = self.get(key)              # of another thread
         if result is not None:
             return result
-        if failed := self.get(f"failed {key}"):
-            raise ToolError(*failed)
-        count = self._execute("SELECT count(*) FROM calls")
-        raise ConfigError(f"none of the {count[0] if count else 0} calls in {self.file} is {key[:500]}: the replayed "
-                          "run must have the question, model, system prompt, seed, sampling and limits of the recorded "
-                          "one. To add what is missing, use record: with this file")
+        failure = self.get(f"failed {key}")
+        if failure:
+            raise ToolError(*failure)
+        [rows] = self._execute("SELECT count(*) FROM calls") or [0]
+        raise ConfigError(
+            f"none of the {rows} calls in {self.file} is {key[:500]}: the replayed run must have "
+            "the question, model, system prompt, seed, sampling and limits of the recorded one. To "
+            "add what is missing, use record: with this file")
 
     def _execute(self, statement: str, *values: str) -> tuple | None:
         try:
             with self._lock:
                 return self._db.execute(statement, values).fetchone()
-        except sqlite3.Error as error:              # a full disk, for one: what is not recorded cannot be replayed
+        except sqlite3.Error as error:              # a full disk, for one
             raise ConfigError(f"{self.file} cannot be used any more: {error}") from None
 
     def close(self) -> None:

@@ -1,18 +1,17 @@
-"""A folder of text, Markdown or HTML files as a small offline web: search by BM25, visit by the path of a file
-in the folder.
+"""A folder of text and Markdown files as a small offline web: search by BM25, visit by path.
 
-All files are read once, at the start, as UTF-8, and a visit looks into that table, never at the disk: nothing
-outside the folder can be reached. Symbolic links, files without text, and what has a dot at the start of its name
-are left out. The title of a page is its first line.
+All files are read once, at the start, as UTF-8, and a visit looks into that table, never at the
+disk: nothing outside the folder can be reached. Files with other endings than .txt, .md and
+.markdown, symbolic links, files without text, and what has a dot at the start of its name are left
+out. The title of a page is its first line.
 
-    score(q, d) = sum_{w in q} idf(w) * f(w, d) (k1 + 1) / (f(w, d) + k1 (1 - b + b |d| / mean |d|))         Okapi BM25
-    idf(w)      = ln(1 + (N - n(w) + 1/2) / (n(w) + 1/2))
+    score(q, d) = sum_{w in q} idf(w) * f(w, d) (k1 + 1) / (f(w, d) + k1 (1 - b + b |d| / mean |d|))
+    idf(w)      = ln(1 + (N - n(w) + 1/2) / (n(w) + 1/2))                              Okapi BM25
 
-N texts, n(w) of them with the word w, f(w, d) occurrences of w in text d, |d| words in d. idf is positive for
-every word, so a text scores above 0 exactly if it shares a word with the query.
+N texts, n(w) of them with the word w, f(w, d) occurrences of w in text d, |d| words in d. idf is
+positive for every word, so a text scores above 0 exactly if it shares a word with the query.
 """
 
-import html
 import math
 import re
 import time
@@ -24,35 +23,41 @@ from pathlib import Path, PurePosixPath
 from minvenus.config import ConfigError
 from minvenus.tools.base import NO_RESULTS, Extract, SearchHit, ToolError
 
-# A word is a run of letters and digits; Chinese and Japanese write no spaces, so there every character is one.
+# A word is a run of letters and digits. Chinese and Japanese write no spaces: there every character
+# is a word.
 UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
-NO_WORD = {code: " " for code in range(128) if not chr(code).isalnum()}
-# A passage is a line; of a line with more than 300 characters as many sentences as fit, else 300 characters.
+ASCII_GAPS = {code: " " for code in range(128) if not chr(code).isalnum()}
+# A passage is a line; of a line with more than 300 characters as many sentences as fit, else 300
+# characters.
 PASSAGE = re.compile(r"\S.{0,299}$|\S.{0,298}(?:[.!?](?=\s)|[。！？])|\S.{0,299}")
 K1 = 1.5                      # BM25: the larger, the more further occurrences of a word count
 B = 0.75                      # BM25: the larger, the less the words of long texts count
 EVIDENCE = 3000               # characters of all passages that a visit shows
-HTML = (".html", ".htm")
-SUFFIXES = (".txt", ".md", ".markdown", *HTML)
+TITLE = 120                   # characters
+SUFFIXES = (".txt", ".md", ".markdown")
 MAX_RESULTS = 10
+NO_COMMON_WORD = (
+    "No passage shares a word with the goal; the evidence is the beginning of the page.")
 
 
 def bm25(texts: Iterable[Counter[str]], query: str) -> dict[int, float]:
-    """Index and score of all texts that share a word with the query, best first; equal scores keep the order of the
-    texts. A text is given by how often each word occurs in it."""
-    asked = list(dict.fromkeys(words(query)))         # each word once, in a fixed order: sums of floats depend on it
+    """Index and score of all texts that share a word with the query, best first; equal scores keep
+    the order of the texts. A text is given by how often each word occurs in it."""
+    # each word once, in a fixed order: sums of floats depend on it
+    query_words = list(dict.fromkeys(words(query)))
     lengths = []
     counts = []                                       # per text, of each word of the query
     for text in texts:
         lengths.append(text.total())
-        counts.append([text[word] for word in asked])
+        counts.append([text[word] for word in query_words])
     mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
+
     scores: dict[int, float] = defaultdict(float)
-    for j in range(len(asked)):
-        found = [i for i, row in enumerate(counts) if row[j]]
-        idf = math.log(1 + (len(counts) - len(found) + 0.5) / (len(found) + 0.5))
-        for i in found:
+    for j in range(len(query_words)):
+        matches = [i for i, row in enumerate(counts) if row[j]]
+        idf = math.log(1 + (len(counts) - len(matches) + 0.5) / (len(matches) + 0.5))
+        for i in matches:
             f = counts[i][j]
             scores[i] += idf * f * (K1 + 1) / (f + K1 * (1 - B + B * lengths[i] / mean))
     return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
@@ -61,45 +66,49 @@ def bm25(texts: Iterable[Counter[str]], query: str) -> dict[int, float]:
 def words(text: str) -> list[str]:
     text = unicodedata.normalize("NFKC", text).casefold()
     if text.isascii():
-        return text.translate(NO_WORD).split()        # the same words, in a third of the time
+        return text.translate(ASCII_GAPS).split()     # the same words, in a third of the time
     return WORD.findall(text)
 
 
 class Document:
-    """A text and what it says about a query or a goal, by words alone: its passages that share rare words with it."""
+    """A text, and its passages that share rare words with a query or a goal."""
 
     def __init__(self, text: str):
         self.text = text
-        self.title = text.partition("\n")[0].strip("# \t\r")[:120]
-        self.passages = [passage for line in text.splitlines() for passage in PASSAGE.findall(line.rstrip())]
+        self.title = text.partition("\n")[0].strip("# \t\r")[:TITLE]
+        self.passages: list[str] = []
+        for line in text.splitlines():
+            self.passages += PASSAGE.findall(line.rstrip())
 
     def ranked(self, query: str, deadline: float = math.inf) -> list[int]:
-        """The passages that share a word with the query, best first, or a ToolError at the deadline, which is a value
-        of time.monotonic()."""
+        """The passages that share a word with the query, best first, or a ToolError at the
+        deadline, which is a value of time.monotonic()."""
         def counts() -> Iterator[Counter[str]]:
             for passage in self.passages:
                 if time.monotonic() > deadline:
                     raise ToolError("timeout", "the documents are too long to be searched in time")
                 yield Counter(words(passage))
+
         return list(bm25(counts(), query))
 
     def extract(self, goal: str, deadline: float = math.inf) -> Extract:
-        """The best passages in their order on the page, and the best one. Without a common
-        word the evidence is the beginning, and the summary says so."""
+        """The best passages in their order on the page, and the best one as the summary. Without a
+        common word the evidence is the beginning, and the summary says so."""
         ranked = self.ranked(goal, deadline)
         if ranked:
             summary = self.passages[ranked[0]]
         else:
             ranked = list(range(len(self.passages)))
-            summary = "No passage shares a word with the goal; the evidence is the beginning of the page."
-        chosen: list[int] = []
+            summary = NO_COMMON_WORD
+
+        evidence: list[int] = []
         room = EVIDENCE
         for i in ranked:
             room -= len(self.passages[i]) + 1
             if room < 0:
                 break
-            chosen.append(i)
-        return Extract("\n".join(self.passages[i] for i in sorted(chosen)), summary)
+            evidence.append(i)
+        return Extract("\n".join(self.passages[i] for i in sorted(evidence)), summary)
 
 
 class FolderTools:
@@ -109,49 +118,44 @@ class FolderTools:
         root = Path(path)
         if not root.is_dir():
             raise ConfigError(f"{root} is not a folder")
-        self.documents: dict[str, Document] = {}              # by path in the folder
-        for file in sorted(root.rglob("*")):                  # the same order on every machine
-            place = file.relative_to(root)
-            hidden = any(part.startswith(".") for part in place.parts)
-            if file.suffix.lower() in SUFFIXES and file.is_file() and not file.is_symlink() and not hidden:
-                text = file.read_bytes().decode("utf-8-sig", "replace").strip()
-                text = html_to_text(text) if file.suffix.lower() in HTML else text
-                if text:
-                    self.documents[place.as_posix()] = Document(text)
+        self.documents = read_documents(root)
         if not self.documents:
-            raise ConfigError(f"{root} holds no file with text and one of the endings {' '.join(SUFFIXES)}")
-        # the words of a title count more
-        self.counts = [Counter(words(f"{page.title}\n{page.title}\n{page.text}")) for page in self.documents.values()]
+            raise ConfigError(f"{root} holds no file with text and one of the endings "
+                              f"{' '.join(SUFFIXES)}, which are read")
+        self.urls = list(self.documents)
+        self.counts = []
+        for page in self.documents.values():          # the words of a title count more
+            self.counts.append(Counter(words(f"{page.title}\n{page.title}\n{page.text}")))
 
     def search(self, query: str, deadline: float = math.inf) -> list[SearchHit]:
         hits = []
         for i in list(bm25(self.counts, query))[:MAX_RESULTS]:
-            url, document = list(self.documents.items())[i]
-            best, *_ = document.ranked(query, deadline) or [0]        # a long word may be cut between two passages
-            hits.append(SearchHit(document.title, url, document.passages[best]))
+            document = self.documents[self.urls[i]]
+            # a long word may be cut between two passages, so that none has it
+            best, *_ = document.ranked(query, deadline) or [0]
+            hits.append(SearchHit(document.title, self.urls[i], document.passages[best]))
         if not hits:
             raise ToolError("empty", NO_RESULTS)
         return hits
 
     def visit(self, url: str, goal: str, deadline: float = math.inf) -> Extract:
-        document = self.documents.get(str(PurePosixPath(url.strip())))        # "./a.md" and "a.md" are the same path
-        if document is None:
-            raise ToolError("empty", "there is no such document: write the path as in the search results")
-        return document.extract(goal, deadline)
+        path = str(PurePosixPath(url.strip()))        # "./a.md" and "a.md" are the same path
+        if path not in self.documents:
+            raise ToolError("empty", "there is no such document: write the path as in the search "
+                                     "results")
+        return self.documents[path].extract(goal, deadline)
 
 
-# Hostile pages take linear time: an expression stops at the next "<" or drops all that it has read.
-DROPPED = re.compile(r"""<!--.*?(?:-->|$) | <(script|style|template|svg|object|iframe)\b
-                         (?: [^<>]*/> | .*?(?:</\1\s*>|$) )""", re.IGNORECASE | re.DOTALL | re.VERBOSE)
-TAG = re.compile(r"""</?([a-z]\w*+|[!?])(?:[^<>"']|"[^<"]*"|'[^<']*')*>""", re.IGNORECASE)
-INLINE = ("a", "abbr", "b", "cite", "code", "em", "font", "i", "img", "mark", "q", "small", "span", "strong", "sub",
-          "sup", "u", "wbr")
-
-
-def html_to_text(markup: str) -> str:
-    """The text of a page: blocks become lines, the title the first one; scripts and styles are dropped."""
-    markup = re.sub(r"&#\w{8,};?", "\ufffd", markup)         # no such character; Python refuses to read the longest
-    text = re.sub(r"\s+", " ", DROPPED.sub(" ", markup))     # line ends of the source mean nothing
-    text = TAG.sub(lambda tag: "" if tag[1].lower() in INLINE else "\n", text)
-    lines = (" ".join(line.split()) for line in html.unescape(text).splitlines())
-    return "\n".join(line for line in lines if line)
+def read_documents(root: Path) -> dict[str, Document]:
+    """The documents of a folder by their paths in it."""
+    documents = {}
+    for file in sorted(root.rglob("*")):              # the same order on every machine
+        place = file.relative_to(root)
+        if file.suffix.lower() not in SUFFIXES or file.is_symlink() or not file.is_file():
+            continue
+        if any(part.startswith(".") for part in place.parts):
+            continue
+        text = file.read_bytes().decode("utf-8-sig", "replace").strip()
+        if text:
+            documents[place.as_posix()] = Document(text)
+    return documents

@@ -1,27 +1,32 @@
-"""The toy web: an offline world of small private webs, one per question, with the tools `search` and `visit`.
+"""The toy web: an offline world of small private webs, one per question, with `search` and `visit`.
 
     web = ToyWeb(seed=0, hops=4)
     for question in web.questions("train"):
         tools = web.for_question(question.id)     a tool set for one rollout
-        tools.search("boss Eva")                  page Eva sings Ida sings.              titles and verbs
-        tools.visit("page Eva", "boss Eva")       page Eva boss owl twin Max heir Uma.   only if a search has listed it
+        tools.search("boss Eva")                  page Eva sings Ida sings.      titles and verbs
+        tools.visit("page Eva", "boss Eva")       page Eva boss owl twin Max heir Uma.
         web.case(question.id).path                the truth, for tests and audits
 
-A web has one layer of pages for each hop of its question. A page has a title, a pet, and links to pages of the
-next layer. Its pet is shown to a visit for its own name only:
+A web has one layer of pages for each hop of its question. A page has a title, a pet, and links to
+pages of the next layer. It can be visited once a search has listed it. Its pet is shown to a visit
+for its own name only:
 
     page Bob own cat boss Eva heir Ida.     visited for "own Bob": the pet, then the links
     page Max boss Uma heir Ida.             visited for "own Bob"
 
-A question names a first page and a chain of relations, and asks for the pet on every page of the chain:
+A question names a first page and a chain of relations, and asks for the pet on every page of the
+chain, or (asks="last") on its last page only:
 
-    From Bob own boss twin?                 Bob's own pet, the pet of Bob's boss, the pet of that boss's twin
+    From Bob own boss twin?                 the pets of Bob, of Bob's boss, of that boss's twin
     pets own cat boss owl twin hen          the answer
+    After Bob own boss twin?                the pet of the twin of Bob's boss
+    pet twin hen                            the answer
 
-Each right page is worth the same to the answer and a wrong page nothing: every pet is drawn independently, and all
-pages of a layer have the same relations. Every web is drawn anew from the seed, so nothing can be remembered from
-other questions. A name stands right after its relation and a pet right after its name: in a trial the tiny model
-learned such look-ups in 150 steps, and with one token in between not in 300.
+Each right page is worth the same to the answer and a wrong page nothing: every pet is drawn
+independently, and all pages of a layer have the same relations. Every web is drawn anew from the
+seed, so nothing can be remembered from other questions. A name stands right after its relation and
+a pet right after its name: in a trial the tiny model learned such look-ups in 150 steps, and with
+one token in between not in 300.
 """
 
 import math
@@ -37,23 +42,31 @@ from minvenus.types import Question, Rollout
 # The tiny tokenizer gives each of these words one id together with the space before it, and the toy
 # web never writes one without that space: a word with two ids would be two words to a tiny model.
 NAMES = """
-    Abe Ada Amy Ann Ali Art Ava Bea Ben Bill Bob Bud Cal Cam Cid Cleo Dan Dean Dee Del Don Dora Drew Earl Eli Ella
-    Eve Fay Finn Flo Gail Gia Gil Gus Guy Hal Hans Hope Hugh Ian Ida Ike Ira Ivy Jack Jan Jay Jean Jim Joe Joy Kai
-    Kay Ken Kim Kit Lea Lee Leo Liz Lou Lucy Mae Max Meg Mia Mike Moe Nan Ned Nell Nora Ole Omar Otto Pam Pat Paul
-    Peg Pia Ray Rex Rob Ron Roy Sam Sid Sue Ted Tess Tim Tom Uma Vic Will Zoe
+    Abe Ada Amy Ann Ali Art Ava Bea Ben Bill Bob Bud Cal Cam Cid Cleo Dan Dean Dee Del Don Dora Drew
+    Earl Eli Ella Eve Fay Finn Flo Gail Gia Gil Gus Guy Hal Hans Hope Hugh Ian Ida Ike Ira Ivy Jack
+    Jan Jay Jean Jim Joe Joy Kai Kay Ken Kim Kit Lea Lee Leo Liz Lou Lucy Mae Max Meg Mia Mike Moe
+    Nan Ned Nell Nora Ole Omar Otto Pam Pat Paul Peg Pia Ray Rex Rob Ron Roy Sam Sid Sue Ted Tess
+    Tim Tom Uma Vic Will Zoe
 """.split()
 TEST_NAMES = NAMES[2::3]                 # the titles of train and test questions are disjoint
 TRAIN_NAMES = [name for name in NAMES if name not in TEST_NAMES]
-PETS = "cat dog owl hen fox pig cow bat bee ant emu elk ape yak ram rat eel hog jay koi asp doe cub pug".split()
+PETS = """
+    cat dog owl hen fox pig cow bat bee ant emu elk ape yak ram rat eel hog jay koi asp doe cub pug
+""".split()
 RELATIONS = "boss friend twin uncle coach rival host heir aunt nurse guard pupil".split()
 VERBS = "sings cooks paints sails dances writes digs swims".split()
 FIRST = "own"                            # the relation of the first page to itself
 
-HOPS = (1, 2, 3, 4)                      # right pages of a question; the questions take turns through the list
+HOPS = (1, 2, 3, 4)                      # right pages of a question, in turn
 PAGES_PER_LAYER = 4
+RESULTS_PER_SEARCH = 2
 Asks = Literal["every", "last"]          # the pets of the whole chain, or of its last page only
 QUESTION_WORDS = {"every": "From", "last": "After"}
-SPLITS = {"train": TRAIN_NAMES, "test": TEST_NAMES, "base": NAMES}      # "base": for the texts of the base model
+# "base" is for the texts of the base model
+SPLITS = {"train": TRAIN_NAMES, "test": TEST_NAMES, "base": NAMES}
+
+
+# -------------------------------------------------------------------------------------------- webs
 
 
 @dataclass(frozen=True)
@@ -68,16 +81,21 @@ class Page:
         return f"page {self.title}"
 
     def text(self, goal: str) -> str:
-        """What a visit shows. The goal is a relation and a name; on the page of that name the pet is shown, too."""
-        relation, *name = goal.split() or [""]
-        found = f" {relation} {self.pet}" if name and name[-1] == self.title else ""
-        return f"{self.url}{found}" + "".join(f" {relation} {title}" for relation, title in self.links.items()) + "."
+        """What a visit shows. The goal is a relation and a name; the page of that name shows its
+        pet, too."""
+        parts = [self.url]
+        relation, *names = goal.split() or [""]
+        if names and names[-1] == self.title:
+            parts += [relation, self.pet]
+        for relation, title in self.links.items():
+            parts += [relation, title]
+        return " ".join(parts) + "."
 
 
 @dataclass(frozen=True)
 class Case:
-    """A question and the truth about it. The right page of hop i, counted from 0, has the title path[i], and the
-    question calls it relations[i]."""
+    """A question and the truth about it. The right page of hop i, counted from 0, has the title
+    path[i], and the question calls it relations[i]."""
 
     question: Question
     relations: list[str]
@@ -90,13 +108,8 @@ class Case:
         return len(self.path)
 
 
-def make_case(
-    seed: int,
-    split: str,
-    index: int,
-    hops_in_turn: tuple[int, ...] = HOPS,
-    asks: Asks = "every",
-) -> Case:
+def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] = HOPS,
+              asks: Asks = "every") -> Case:
     """Question `index` of a split. The same arguments give the same web."""
     rng = random.Random(f"toy web {seed} {split}-{index}")
     hops = hops_in_turn[index % len(hops_in_turn)]
@@ -134,21 +147,28 @@ def make_case(
 def answer_text(relations: list[str], pets: list[str], asks: Asks = "every") -> str:
     if asks == "last":
         return f"pet {relations[-1]} {pets[-1]}"
-    return "pets" + "".join(f" {relation} {pet}" for relation, pet in zip(relations, pets, strict=True))
+    parts = ["pets"]
+    for relation, pet in zip(relations, pets, strict=True):
+        parts += [relation, pet]
+    return " ".join(parts)
 
 
 class ToyWeb:
     """All webs of a seed.
 
-    hops          right pages of every question, from 1 to 6; None = 1 to 4 in turn, a tuple = these in turn
+    hops          right pages of every question, from 1 to 6; None = 1 to 4 in turn, a tuple = these
     slack         turns beyond a search and a visit per hop and the answer
     train, test   number of questions
     """
 
-    def __init__(self, seed: int = 0, hops: int | tuple[int, ...] | None = None, slack: int = 0, train: int = 2048,
-                 test: int = 256):
-        self.hops = HOPS if hops is None else (hops,) if isinstance(hops, int) else hops
-        self.seed, self.slack, self.size = seed, slack, {"train": train, "test": test}
+    def __init__(self, seed: int = 0, hops: int | tuple[int, ...] | None = None, slack: int = 0,
+                 train: int = 2048, test: int = 256):
+        if hops is None:
+            hops = HOPS
+        self.hops = (hops,) if isinstance(hops, int) else hops
+        self.seed = seed
+        self.slack = slack
+        self.size = {"train": train, "test": test}
 
     def questions(self, split: str) -> list[Question]:
         return [self.case(f"{split}-{i}").question for i in range(self.size[split])]
@@ -169,20 +189,25 @@ class ToyWeb:
         return 2 * self.case(question_id).hops + 1 + self.slack
 
 
+# ------------------------------------------------------------------------------------------- tools
+
+
 class ToyTools:
-    """search and visit on one question's web, for one rollout: a page can be visited once a search has listed it."""
+    """search and visit on one question's web, for one rollout."""
 
     def __init__(self, case: Case):
         self.case = case
-        self.listed: dict[str, Page] = {}           # url -> page
-        self.counts = [Counter(words(f"{page.title} {page.verb}")) for page in case.pages.values()]
+        self.pages = list(case.pages.values())
+        self.counts = [Counter(words(f"{page.title} {page.verb}")) for page in self.pages]
+        self.listed: dict[str, Page] = {}           # by url: what a search has listed
 
     def search(self, query: str, deadline: float = math.inf) -> Text:
         """The titles and verbs of the pages that are found."""
         pages = self.results(query)
         if not pages:
             return Text("ERROR: nothing found.", "empty")
-        self.listed.update((page.url, page) for page in pages)
+        for page in pages:
+            self.listed[page.url] = page
         listing = " ".join(f"{page.title} {page.verb}" for page in pages)
         return Text(f"page {listing}.")
 
@@ -192,38 +217,45 @@ class ToyTools:
         return Text(self.listed[url].text(goal))
 
     def results(self, query: str) -> list[Page]:
-        """The best page and one more: the second best, else the next one with the verb of the best."""
-        pages = list(self.case.pages.values())
-        hits = list(bm25(self.counts, query))
-        if hits:
-            following = [*range(hits[0], len(pages)), *range(hits[0])]
-            hits += [i for i in following if pages[i].verb == pages[hits[0]].verb]
-        return [pages[i] for i in dict.fromkeys(hits)][:2]
+        """The best page and one more: the second best, else the next one with the same verb."""
+        pages = [self.pages[i] for i in bm25(self.counts, query)]
+        if pages:
+            best = self.pages.index(pages[0])
+            others = self.pages[best + 1:] + self.pages[:best]
+            pages += [page for page in others if page.verb == pages[0].verb]
+        return pages[:RESULTS_PER_SEARCH]
 
 
 def visit_labels(web: ToyWeb, rollout: Rollout) -> list[list[tuple[str, int]]]:
-    """Per turn, (kind, hop) of each page that it visited; kinds are right, wrong, repeated, failed, and hop 1 is the
-    first page of the chain. A right page counts at its own hop, every other visit at the first hop whose page has not
-    been found yet."""
+    """Per turn, (kind, hop) of each page that it visited; kinds are right, wrong, repeated, failed,
+    and hop 1 is the first page of the chain. A right page counts at its own hop, every other visit
+    at the first hop whose page has not been found yet."""
     path = web.case(rollout.question.id).path
-    seen: set[str] = set()
+    read: set[str] = set()               # titles
     labels: list[list[tuple[str, int]]] = []
     for turn in rollout.turns:
-        labels.append([])
         urls = turn.tool["arguments"].get("url", []) if turn.tool else []
-        lines = (turn.observation or "").splitlines()          # one for each page, or an error; then perhaps a notice
+        # a line for each page, or an error of the whole call; then perhaps a notice
+        lines = (turn.observation or "").splitlines()
         shown = [url for url, line in zip(urls, lines, strict=False) if line.startswith("page ")]
+
+        turn_labels = []
         for url in urls:
             title = url.removeprefix("page ")
-            kind = "wrong"
-            hop = next((hop for hop, right in enumerate(path, 1) if right not in seen), len(path))
             if url not in shown:
                 kind = "failed"
-            elif title in seen:
+            elif title in read:
                 kind = "repeated"
             elif title in path:
-                kind, hop = "right", path.index(title) + 1
-            labels[-1].append((kind, hop))
+                kind = "right"
+            else:
+                kind = "wrong"
+
+            unread = [right for right in path if right not in read]
+            next_right = unread[0] if unread else path[-1]
+            page = title if kind == "right" else next_right
+            turn_labels.append((kind, path.index(page) + 1))
             if url in shown:
-                seen.add(title)
+                read.add(title)
+        labels.append(turn_labels)
     return labels

@@ -35,6 +35,7 @@ from minvenus.tools.toyweb import (
     NAMES,
     PETS,
     RELATIONS,
+    Asks,
     Case,
     ToyTools,
     ToyWeb,
@@ -228,5 +229,5 @@ def notes(seed: int, index: int) -> list[Piece]:
 
 def base_case(seed: int, index: int) -> Case:
     """The web of a base text. Of sixteen texts in a row four ask for the last pet only."""
-    asks = "last" if index // 4 % 4 == 3 else "every"
+    asks: Asks = "last" if index // 4 % 4 == 3 else "every"
     return make_case(seed, "base", index, asks=asks)

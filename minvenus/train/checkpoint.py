@@ -33,10 +33,10 @@ from minvenus.files import (
     write_text,
 )
 from minvenus.model import weights
-from minvenus.model.lora import adapter_rank, adapters, add_adapters, load_adapter
-from minvenus.model.precision import PRECISION
+from minvenus.model.lora import adapter_rank, adapters, add_adapters
+from minvenus.model.precision import PRECISION, device_of
 from minvenus.model.qwen3 import Qwen3
-from minvenus.model.weights import device_of, start_folder, start_model
+from minvenus.model.weights import start_folder, start_model
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.train.parallel import on_rank_0, shard, size, whole_tensors
 from minvenus.train.plan import check_memory
@@ -70,7 +70,7 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
                           f"{model.config.vocab_size}: they are not of one model")
 
     if config.lora_rank:
-        add_adapters(model, config.lora_rank, 32.0, config.seed)
+        add_adapters(model, config.lora_rank, config.seed)
     model.model.recompute = config.recompute
     model.model.offload = config.offload
     return shard(model), tokenizer
@@ -173,7 +173,7 @@ def restore(folder: Path, model: Qwen3, optimizer: Optimizer) -> dict:
                           f"{folder.parents[1] / 'latest'}") from None
 
     if adapters(model):                      # the weights beside them are those of the start
-        load_adapter(model, folder / "model" / "adapter")
+        weights.load_adapter(model, folder / "model" / "adapter")
     else:
         weights.read_tensors(stored, model.state_dict())
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from minvenus.config import ConfigError
-from minvenus.model.split import whole
+from minvenus.model.precision import whole
 
 
 class Diverged(ConfigError):

@@ -22,19 +22,18 @@ from minvenus.train.parallel import share, size
 
 @dataclass(frozen=True)
 class Pack:
-    """Some of a step's sequences. Log-prob j scores targets[j] at the position sources[j]."""
+    """Some of a step's sequences."""
 
     rows: list[int]              # which of the step's sequences, in this order
     tokens: Tensor               # [N] int64
     cu_seqlens: Tensor           # [S + 1] int32: where each sequence begins, and N
     sources: Tensor              # [M] int64: the position before each trained token
-    targets: Tensor              # [M] int64: the trained tokens
     segments: Tensor             # [M] int64: 0 ... S - 1
 
 
 NOTHING = torch.zeros(0, dtype=torch.int64)
 EMPTY = Pack([], torch.zeros(1, dtype=torch.int64), torch.tensor([0, 1], dtype=torch.int32),
-             NOTHING, NOTHING, NOTHING)            # one token, none of them trained
+             NOTHING, NOTHING)                     # one token, which is not trained
 
 
 def rank_packs(examples: Sequence[Example], budget: int) -> list[Pack]:
@@ -84,4 +83,4 @@ def build_pack(examples: Sequence[Example], rows: list[int]) -> Pack:
     positions = trained.nonzero()[:, 0]                # [M]  never the first of a sequence
     counts = torch.tensor([example.trained for example in chosen])
     segments = torch.arange(len(chosen)).repeat_interleave(counts)
-    return Pack(rows, tokens, bounds, positions - 1, tokens[positions], segments)
+    return Pack(rows, tokens, bounds, positions - 1, segments)

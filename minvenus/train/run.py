@@ -29,6 +29,7 @@ from minvenus.files import (
     claimed,
     digest,
     latest_checkpoint,
+    model_fingerprint,
     naming,
     read_jsonl,
     sync,
@@ -36,7 +37,7 @@ from minvenus.files import (
 )
 from minvenus.flags import save_config
 from minvenus.model.qwen3 import Qwen3
-from minvenus.model.weights import model_fingerprint, start_folder
+from minvenus.model.weights import start_folder
 from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged
 from minvenus.train.parallel import check_ranks, everywhere, failed_alone, on_rank_0, together

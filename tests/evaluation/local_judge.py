@@ -1,8 +1,9 @@
-"""A judge on 127.0.0.1 for the tests, and an environment in which it is the only thing that can be reached."""
+"""A judge on 127.0.0.1 for the tests, and an environment in which nothing else can be reached."""
 
 import itertools
 import json
 import logging
+import os
 import socket
 from contextlib import contextmanager
 
@@ -25,6 +26,7 @@ def planted(monkeypatch, caplog, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JUDGE_API_KEY", KEY)
     monkeypatch.setenv("JUDGE_MODEL", "grader-1")
+    monkeypatch.setenv("JUDGE_BASE_URL", "set by judge_at")
     real = socket.socket.connect
 
     def connect(self, address):
@@ -68,8 +70,8 @@ def case_of(body: bytes) -> dict:
     return json.JSONDecoder().raw_decode(content[content.index("{") :])[0]
 
 
-def judge_at(server, monkeypatch, **options):
-    monkeypatch.setenv("JUDGE_BASE_URL", server.url + "/v1/")
+def judge_at(server, **options):
+    os.environ["JUDGE_BASE_URL"] = server.url + "/v1/"
     return Judge(**QUICK | {"limit": 1.0, "cache": f"verdicts {next(NUMBERS)}.sqlite"} | options)
 
 

@@ -14,7 +14,7 @@ texts = words.map(" ".join) | st.text(max_size=30).filter(lambda text: ALIAS_MAR
 some_words = st.lists(st.sampled_from(["a", "b", "rome", "2019", "東"]), min_size=1, max_size=8)
 
 
-# -------------------------------------------------------------------------------------------------------------- by hand
+# ------------------------------------------------------------------------------------------ by hand
 
 
 USA = ["United States of America", "USA"]
@@ -38,9 +38,9 @@ def test_exact_match_and_f1_worked_by_hand(prediction, answers, match, score):
 
 @pytest.mark.parametrize("prediction", [None, "", "   ", "?!", "。、"])
 def test_no_answer_scores_zero_even_against_itself(prediction):
-    assert exact_match(prediction, ["Rome"]) == f1(prediction, ["Rome"]) == 0.0
-    assert exact_match("Rome", [prediction or ""]) == f1("Rome", [prediction or ""]) == 0.0
-    assert exact_match(prediction, [prediction or ""]) == f1(prediction, [prediction or ""]) == 0.0
+    blank = prediction or ""
+    for pair in ((prediction, ["Rome"]), ("Rome", [blank]), (prediction, [blank])):
+        assert exact_match(*pair) == f1(*pair) == 0.0
 
 
 def test_joined_answers_are_split_without_blanks_and_none_at_all_is_an_error():
@@ -50,71 +50,64 @@ def test_joined_answers_are_split_without_blanks_and_none_at_all_is_an_error():
             score("Rome", [])
 
 
-# -------------------------------------------------------------------------------------------------------- normalisation
+# ------------------------------------------------------------------------------------ normalisation
 
 
 @pytest.mark.parametrize(
-    "text, expected",
+    ("text", "expected"),
     [
-        ("  Paul\n\tBENEKE ", ["paul", "beneke"]),
-        ("**2019**", ["2019"]),
-        ("3.14", ["3", "14"]),  # punctuation becomes a space, it is not deleted
-        ("U.S.A.", ["u", "s", "a"]),
-        ("O'Brien", ["o", "brien"]),
-        ("O’Brien – “ok”…", ["o", "brien", "ok"]),  # Unicode punctuation goes the way of ASCII's
-        ("$5 €5 5°", ["5", "5", "5"]),
-        ("The Hague", ["the", "hague"]),  # articles stay
-        ("ＡＢＣ１２３", ["abc123"]),  # full width
-        ("ｶﾞﾝﾀﾞﾑ", ["ガ", "ン", "ダ", "ム"]),  # half width, voiced marks joined
-        ("Sa\u0303o", ["s\u00e3o"]),  # decomposed = composed
-        ("STRASSE Straße", ["strasse", "strasse"]),
-        ("10² km², 3½", ["10", "2", "km", "2", "3", "1", "2"]),
-        ("CO₂ ﬁn Ⅳ", ["co2", "fin", "iv"]),
-        ("zero\u200bwidth soft\u00adhyphen", ["zerowidth", "softhyphen"]),
-        ("東京都", ["東", "京", "都"]),
-        ("佐々木、〇ー", ["佐", "々", "木", "〇", "ー"]),
-        ("ジョン・スミス", list("ジョンスミス")),
-        ("2020年東京Olympics第3", ["2020", "年", "東", "京", "olympics", "第", "3"]),
-        ("𠮷𠮷野", ["𠮷", "𠮷", "野"]),  # outside the basic plane
-        (
-            "\u0390 \u0399\u0308\u0301",
-            ["\u0390", "\u0390"],
-        ),  # a Greek letter whose folding needs composing again
-        ("서울 특별시", ["서울", "특별시"]),  # Korean writes spaces
+        ("  Paul\n\tBENEKE ", "paul beneke"),
+        ("**2019**", "2019"),
+        ("3.14", "3 14"),  # punctuation becomes a space, it is not deleted
+        ("U.S.A.", "u s a"),
+        ("O'Brien", "o brien"),
+        ("O’Brien – “ok”…", "o brien ok"),  # Unicode punctuation goes the way of ASCII's
+        ("$5 €5 5°", "5 5 5"),
+        ("The Hague", "the hague"),  # articles stay
+        ("ＡＢＣ１２３", "abc123"),  # full width
+        ("ｶﾞﾝﾀﾞﾑ", "ガ ン ダ ム"),  # half width, voiced marks joined
+        ("Sa\u0303o", "s\u00e3o"),  # decomposed = composed
+        ("STRASSE Straße", "strasse strasse"),
+        ("10² km², 3½", "10 2 km 2 3 1 2"),
+        ("CO₂ ﬁn Ⅳ", "co2 fin iv"),
+        ("zero\u200bwidth soft\u00adhyphen", "zerowidth softhyphen"),
+        ("東京都", "東 京 都"),
+        ("佐々木、〇ー", "佐 々 木 〇 ー"),
+        ("ジョン・スミス", "ジ ョ ン ス ミ ス"),
+        ("2020年東京Olympics第3", "2020 年 東 京 olympics 第 3"),
+        ("𠮷𠮷野", "𠮷 𠮷 野"),  # outside the basic plane
+        # a Greek letter whose folding needs composing again
+        ("\u0390 \u0399\u0308\u0301", "\u0390 \u0390"),
+        ("서울 특별시", "서울 특별시"),  # Korean writes spaces
     ],
 )
 def test_tokens(text, expected):
-    assert tokens(text) == expected
+    assert tokens(text) == expected.split()
 
 
 def test_the_punctuation_rule_is_the_released_one_within_ascii():
     for char in map(chr, range(128)):
-        assert (tokens(f"x{char}x") == ["x", "x"]) == (
-            char in string.punctuation or char.isspace()
-        ), repr(char)
+        separates = char in string.punctuation or char.isspace()
+        assert (tokens(f"x{char}x") == ["x", "x"]) == separates, repr(char)
 
 
-# ----------------------------------------------------------------------------------------------------------- properties
+# --------------------------------------------------------------------------------------- properties
 
 
 @given(some_words, some_words)
 def test_f1_is_the_harmonic_mean_of_precision_and_recall(a, b):
     unmatched = list(b)
     hits = sum(1 for word in a if word in unmatched and not unmatched.remove(word))
-    expected = (
-        2 * (hits / len(a)) * (hits / len(b)) / (hits / len(a) + hits / len(b)) if hits else 0.0
-    )
+    precision, recall = hits / len(a), hits / len(b)
+    expected = 2 * precision * recall / (precision + recall or 1)
     assert f1(" ".join(a), [" ".join(b)]) == pytest.approx(expected, abs=1e-12)
 
 
 @given(texts, st.lists(texts, min_size=1, max_size=4))
 def test_exact_match_implies_full_f1(prediction, answers):
     if tokens(prediction):
-        assert (
-            exact_match(prediction, [*answers, prediction])
-            == f1(prediction, [*answers, prediction])
-            == 1.0
-        )
+        both = [*answers, prediction]
+        assert exact_match(prediction, both) == f1(prediction, both) == 1.0
     if exact_match(prediction, answers):
         assert f1(prediction, answers) == 1.0
     elif sorted(tokens(prediction)) not in [sorted(tokens(a)) for a in answers]:
@@ -125,6 +118,5 @@ def test_exact_match_implies_full_f1(prediction, answers):
 def test_normalising_twice_is_normalising_once(text):
     once = tokens(text)
     assert tokens(" ".join(once)) == once
-    assert all(
-        token and not any(unicodedata.category(c)[0] in "PSZ" for c in token) for token in once
-    )
+    assert "" not in once
+    assert not any(unicodedata.category(char)[0] in "PSZ" for char in "".join(once))

@@ -1,10 +1,12 @@
-"""Question files: each format by hand, every way to be unreadable, and that reading loses and merges nothing."""
+"""Question files: each format by hand, every way to be unreadable, and that reading loses and
+merges nothing."""
 
 import base64
 import csv
 import hashlib
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import ALIAS_MARK
-from minvenus.evaluation.questions import decrypt, open_questions, read_questions
+from minvenus.evaluation.questions import QuestionSource, decrypt, open_questions, read_questions
 from minvenus.types import Question
 
 RELEASED = {
@@ -39,6 +41,10 @@ def encrypt(text: str, canary: str) -> str:
     ).decode()
 
 
+def encrypted(text: str, answer: str, topic: str, canary: str) -> list[str]:
+    return [encrypt(text, canary), encrypt(answer, canary), topic, canary]
+
+
 def browsecomp(folder, *rows, columns=("problem", "answer", "problem_topic", "canary")):
     path = folder / "browse.csv"
     with path.open("w", newline="", encoding="utf-8") as out:
@@ -46,28 +52,20 @@ def browsecomp(folder, *rows, columns=("problem", "answer", "problem_topic", "ca
     return path
 
 
-# ------------------------------------------------------------------------------------------------ formats, each by hand
+# ---------------------------------------------------------------------------- formats, each by hand
 
 
 def test_jsonl_and_the_released_form(tmp_path):
-    first = {
-        "id": 7,
-        "question": " Capital of Italy? ",
-        "answer": "Rome",
-        "source": "geo",
-        "more": 1,
-    }
-    second = {"question": "羅馬?", "answer": ["a", f" b {ALIAS_MARK}c", "a"], "id": "x"}
-    *own, released = read_questions(write(tmp_path, first, "", second, RELEASED))
-    assert own == [
-        Question("7", "Capital of Italy?", ["Rome"], "geo"),
-        Question("x", "羅馬?", ["a", "b", "c"]),
+    lines = [
+        '{"id": 7, "question": " Capital of Italy? ", "answer": "Rome", "source": "geo", "x": 1}',
+        "",
+        f'{{"question": "羅馬?", "answer": ["a", " b {ALIAS_MARK}c", "a"], "id": "x"}}',
+        RELEASED,
     ]
-    assert (released.text, released.source, released.answers) == (
-        "Who wrote it?",
-        "web_qa",
-        ["Ada", "Ada King"],
-    )
+    first, second, third = read_questions(write(tmp_path, *lines))
+    assert first == Question("7", "Capital of Italy?", ["Rome"], "geo")
+    assert second == Question("x", "羅馬?", ["a", "b", "c"])
+    assert replace(third, id="") == Question("", "Who wrote it?", ["Ada", "Ada King"], "web_qa")
 
 
 def test_the_released_parquet_columns(tmp_path):
@@ -83,23 +81,28 @@ def test_the_released_parquet_columns(tmp_path):
 
 def test_cells_that_another_program_encrypted():
     """Made with perl's Digest::SHA and string XOR; the first is longer than one key of 32 bytes."""
-    cell = "uXHWd1fHudqIrduXTSWC5gmAE9wS1UAVXhqnyGb7jcWcOc0/UJKi34ro3dMIZIDtR44YjxGdSwRfXrnIJ+bb149qmT5Bkr/GmePKmxc="
-    assert (
-        decrypt(cell, "bird-42")
-        == "Who built the longest bridge over the river, and in which year was it opened?"
+    cell = (
+        "uXHWd1fHudqIrduXTSWC5gmAE9wS1UAVXhqnyGb7jcWcOc0/UJKi34ro3dMIZIDtR44YjxGdSwRfXrnIJ+bb1"
+        "49qmT5Bkr/GmePKmxc="
     )
+    text = "Who built the longest bridge over the river, and in which year was it opened?"
+    assert decrypt(cell, "bird-42") == text
     assert decrypt("tHZ6/BVxVdib/tuN67ODpUfWT5xU", "bird-42") == "Zoë Ångström, 1932"
 
 
 def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_path):
     path = browsecomp(
         tmp_path,
-        [encrypt("Which film?\nThe second.", "c1"), encrypt("Alien", "c1"), "Film", "c1"],
-        [encrypt("Welche Stadt? 羅馬", "c2"), encrypt("Köln", "c2"), "", "c2"],
+        encrypted("Which film?\nThe second.", "Alien", "Film", "c1"),
+        encrypted("Welche Stadt? 羅馬", "Köln", "", "c2"),
     )
-    path.write_bytes(
-        b"\xef\xbb\xbf" + path.read_bytes()
-    )  # a byte order mark is no part of the first column
+    # a byte order mark is no part of the first column
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    first, second = (replace(question, id="") for question in read_questions(path))
+    assert first == Question("", "Which film?\nThe second.", ["Alien"], "Film")
+    assert second == Question("", "Welche Stadt? 羅馬", ["Köln"])
+
+    # a byte order mark is no part of the first column
     first, second = read_questions(path)
     assert (first.text, first.source, first.answers) == (
         "Which film?\nThe second.",
@@ -109,7 +112,7 @@ def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_
     assert (second.text, second.source, second.answers) == ("Welche Stadt? 羅馬", None, ["Köln"])
 
 
-# ------------------------------------------------------------------------------------------------------- ids, no loss
+# ------------------------------------------------------------------------------------- ids, no loss
 
 
 def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(tmp_path):
@@ -126,26 +129,20 @@ texts = st.text(min_size=1, max_size=20).filter(
 
 
 @given(st.lists(st.tuples(texts, st.lists(texts, min_size=1, max_size=3)), min_size=1, max_size=6))
-@example(
-    [
-        (text, ["x"])
-        for text in ("???", "Who founded Rome? And why, and when, and with whom?", "谁？" * 90)
-    ]
-)
+@example([("???", ["x"]), ("Who founded Rome? And why, and when?", ["x"]), ("谁？" * 90, ["x"])])
 def test_every_question_comes_back_once_in_order_with_an_id_that_fits_a_line_a_flag_and_a_file_name(
     tmp_path_factory, rows
 ):
     records = [{"question": text, "answer": answers} for text, answers in rows]
     read = read_questions(write(tmp_path_factory.mktemp("q"), *records))
     assert [q.text for q in read] == [text.strip() for text, _ in rows]
-    assert [q.answers for q in read] == [
-        list(dict.fromkeys(a.strip() for a in answers)) for _, answers in rows
-    ]
+    for question, (_, answers) in zip(read, rows, strict=True):
+        assert question.answers == list(dict.fromkeys(map(str.strip, answers)))
     assert len({q.id for q in read}) == len(rows)
     assert all(len(q.id) <= 51 and not set(q.id) & set(" /\\\n\t'\"") for q in read)
 
 
-# ----------------------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 def refused(path, *words):
@@ -158,43 +155,34 @@ def refused(path, *words):
     ("line", "reason"),
     [
         ("{", "not JSON"),
-        ({"query": "x", "gold": "y"}, "'gold': 'y'"),
-        ({"question": "x", "answer": f" {ALIAS_MARK} "}, "non-blank answer"),
-        ({"question": "x", "answer": ["a", 4]}, "list of texts"),
-        ({"question": "x", "answer": "y", "id": True}, '"id": text or number'),
-        ({"question": "x", "answer": "y", "source": 2}, '"source": text'),
-        ({"question": "x", "answer": "y", "id": "q"}, "there twice"),
+        ('{"query": "x", "gold": "y"}', "'gold': 'y'"),
+        ('{"question": "x", "answer": " <|answer_split|> "}', "non-blank answer"),
+        ('{"question": "x", "answer": ["a", 4]}', "list of texts"),
+        ('{"question": "x", "answer": "y", "id": true}', '"id": text or number'),
+        ('{"question": "x", "answer": "y", "source": 2}', '"source": text'),
+        ('{"question": "x", "answer": "y", "id": "q"}', "there twice"),
         (RELEASED | {"prompt": [{"role": "system", "content": "Who?"}]}, "one user message"),
         (RELEASED | {"reward_model": {"ground_truth": ["a", "b"]}}, '"ground_truth": text'),
     ],
 )
 def test_an_unreadable_line_is_an_error_that_names_file_line_and_reason(tmp_path, line, reason):
-    refused(
-        write(tmp_path, {"id": "q", "question": "fine", "answer": "y"}, "", line),
-        "line 3: ",
-        reason,
-    )
+    fine = '{"id": "q", "question": "fine", "answer": "y"}'
+    refused(write(tmp_path, fine, "", line), "line 3: ", reason)
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
         (["Who was it?", "Rome", "t", "c"], "does not decrypt"),
-        (["", encrypt("x", "c"), "t", "c"], "no text"),
-        (
-            [encrypt("Who was it, in which year?", "c"), encrypt("x", "c"), "t", "another"],
-            "does not decrypt",
-        ),
-        ([encrypt("Wer?", "c"), "", "t", "c"], "non-blank answer"),
+        (encrypted("", "x", "t", "c"), "no text"),
+        ([*encrypted("Who was it, in which year?", "x", "t", "c")[:3], "b"], "does not decrypt"),
+        (encrypted("Wer?", "", "t", "c"), "non-blank answer"),
         (["a", "b"], "a question is"),
     ],
 )
 def test_a_row_that_does_not_decrypt_names_its_line(tmp_path, row, reason):
-    refused(
-        browsecomp(tmp_path, [encrypt("fine?", "c"), encrypt("x", "c"), "t", "c"], row),
-        "line 3: ",
-        reason,
-    )
+    fine = encrypted("fine?", "x", "t", "c")
+    refused(browsecomp(tmp_path, fine, row), "line 3: ", reason)
 
 
 @pytest.mark.parametrize(
@@ -231,19 +219,11 @@ def test_all_questions_of_the_toy_web_can_be_taken_and_more_held_out_ones_are_re
         open_questions("toyweb", "toyweb", limit=257, per_step=8)
 
 
-def test_every_epoch_has_each_training_question_once_and_one_that_comes_twice_has_two_names(
-    tmp_path,
-):
+def test_a_question_that_comes_twice_in_a_step_has_a_second_name():
     """Five questions, two in a step: every second epoch ends within a step."""
-    rows = [{"id": str(i), "question": f"Who is {i}?", "answer": "x"} for i in range(7)]
-    (tmp_path / "page.txt").write_text("x")
-    path = str(write(tmp_path, *rows))
-    source = open_questions(path, f"folder:{tmp_path}", 1, limit=2, per_step=2)
-    steps = [source.of_step(step) for step in range(1, 41)]
+    training = [Question(str(i), "Who?", ["x"]) for i in range(5)]
+    steps = [QuestionSource([], training, per_step=2, seed=1).of_step(i) for i in range(1, 41)]
     asked = [question.id for groups in steps for _, question in groups]
-    epochs = [asked[i : i + 5] for i in range(0, 80, 5)]
-    assert all(sorted(epoch) == ["2", "3", "4", "5", "6"] for epoch in epochs)
-    assert len({tuple(epoch) for epoch in epochs}) > 10, "each in an order of its own"
+    assert all(sorted(asked[i : i + 5]) == list("01234") for i in range(0, 80, 5)), "every epoch"
     twice = [groups for groups in steps if groups[0][1] == groups[1][1]]
     assert twice and all(groups[1][0] == f"again {groups[0][0]}" for groups in twice)
-    assert all(len(dict(groups)) == 2 for groups in steps)

@@ -2,17 +2,20 @@
 has ended is lost; and the loop that makes the runs: what they sample, how many are open at once."""
 
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from minvenus.agent.record import rollout_from_json, rollout_to_json
+from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
 from minvenus.evaluation.judge import WordGrader
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.evaluation.results import fixed_settings, graded, open_results, read_results
+from minvenus.files import model_fingerprint
 from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.tools.base import FailureGuard, ToolError, TooManyFailures
 from minvenus.types import TERMINATIONS, Question
@@ -97,17 +100,16 @@ def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(
 
 
 def test_a_run_counts_once_its_line_and_the_name_of_its_file_are_on_the_disk(tmp_path, monkeypatch):
-    on_disk = {}
+    on_disk = []
+
+    def sync(path):
+        on_disk.append((path, results.path.read_bytes(), len(results.runs)))
+
+    monkeypatch.setattr(module, "sync", sync)
     with opened(tmp_path) as results:
-        monkeypatch.setattr(
-            module,
-            "sync",
-            lambda path: on_disk.update(
-                {path: path.read_bytes() if path.is_file() else [*results.runs]}
-            ),
-        )
         results.add(0, rollout_of(answer()))
-    assert on_disk == {results.path: results.path.read_bytes(), tmp_path: []}
+    line = results.path.read_bytes()
+    assert on_disk == [(results.path, line, 0), (tmp_path, line, 0)]
 
 
 @pytest.mark.parametrize("torn", [b'{"format": "minvenus rollout 1"', b"x" * 200_000])
@@ -150,7 +152,7 @@ def test_a_damaged_file_is_one_clear_error(folder, change, words):
     refused(folder, words)
 
 
-# ------------------------------------------------------------------------------------------------------- other settings
+# ----------------------------------------------------------------------------------- other settings
 
 FIXED = """hops slack tools api_model max_turns max_context max_new_tokens max_observation_tokens
     time_limit tool_seconds temperature top_p top_k presence_penalty retries seed device
@@ -175,12 +177,32 @@ def test_a_fixed_setting_with_another_value_is_refused(folder, name, config, fin
     refused(folder, words, config, FINGERPRINTS | fingerprints)
 
 
+def test_a_models_fingerprint_follows_the_content_of_its_files(tmp_path, monkeypatch):
+    def written(folder, **files):
+        (tmp_path / folder).mkdir()
+        for name, content in {"b.safetensors": "b", "config.json": "{}", **files}.items():
+            (tmp_path / folder / name).write_text(content)
+        return model_fingerprint(tmp_path / folder)
+
+    first = written("one", **{"a.safetensors": "12"})
+    listed = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda self, name: reversed(sorted(listed(self, name))))
+    assert written("same", **{"a.safetensors": "12", "notes.txt": "?"}) == first
+    others = [
+        written("weights", **{"a.safetensors": "13"}),
+        written("shape", **{"a.safetensors": "12", "config.json": "[]"}),
+        model_fingerprint(tmp_path / "one/a.safetensors"),  # a tokenizer's file, for a served model
+        model_fingerprint("/nowhere"),
+    ]
+    assert len({first, *others}) == 5
+
+
 def test_two_processes_cannot_have_the_same_folder(folder):
     with opened(folder):
         refused(folder, "another process is evaluating into")
 
 
-# ------------------------------------------------------------------------- grades, and runs made again
+# ---------------------------------------------------------------------- grades, and runs made again
 
 
 def answered(folder, *answers):
@@ -196,12 +218,13 @@ def test_the_answer_of_a_run_that_was_cut_does_not_count(tmp_path):
 
 
 def test_grades_become_verdicts_and_an_unknown_one_has_its_reason(tmp_path):
+    grades = {"cat": 1.0, "a dog": None, "Bob": 0.0}
     judge = SimpleNamespace(
         name="the judge",
-        grade=lambda questions, answers: [{"cat": 1.0, "a dog": None, "Bob": 0.0}[a] for a in answers],
+        grade=lambda questions, answers: list(map(grades.get, answers)),
         notes={(ASKED.text, "a dog"): "no reply"},
     )
-    runs = answered(tmp_path, "cat", "a dog", "Bob")
+    runs = answered(tmp_path, *grades)
     evaluation = graded(runs, judge, "e")
     assert (evaluation.name, evaluation.graded_by) == ("e", "the judge")
     verdicts = [(result.correct, result.note) for result in evaluation.results]
@@ -217,7 +240,8 @@ def test_by_f1_an_answer_that_shares_half_of_its_words_is_right(tmp_path):
 
 
 def test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_counts(tmp_path):
-    """A run that found no answer in its time is wrong: to make it again would be a second chance."""
+    """A run that found no answer in its time is wrong: to make it again would be a second
+    chance."""
     runs = [(QUESTION, number) for number, _ in enumerate(TERMINATIONS)]
     with opened(tmp_path) as results:
         for number, end in enumerate(TERMINATIONS):
@@ -233,12 +257,12 @@ def test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_cou
         assert results.missing(runs) == [] and results.runs["q", number].termination == "answered"
 
 
-# ------------------------------------------------------------------------------------------------------------ the loop
+# ----------------------------------------------------------------------------------------- the loop
 
 
-def collect(folder, policy, missing, concurrency, limits=None, tools=Tools, guard=None):
+def collect(folder, policy, missing, concurrency, limits=None, tools=None, guard=None):
     """The rollouts of all runs that were saved, by question and number."""
-    source = QuestionSource(QUESTIONS, tools=tools(), turn_limit=8)
+    source = QuestionSource(QUESTIONS, tools=tools or Tools(), turn_limit=8)
     with opened(folder) as results, loop_for(policy, limits, QUIET, guard=guard) as loop:
         module.make_runs(loop, source, missing, concurrency, results, stop=[])
     return saved(folder)
@@ -273,13 +297,8 @@ def test_no_more_runs_than_allowed_are_open_at_once_all_are_saved_none_stays_ope
 
 def test_what_a_run_samples_depends_on_seed_question_and_number_alone(tmp_path):
     def tokens(name, concurrency, missing, seed=0):
-        found = collect(
-            tmp_path / name,
-            random_policy(seed=seed),
-            missing,
-            concurrency,
-            limits=budget(2, 400, 9),
-        )
+        limits = budget(2, 400, 9)
+        found = collect(tmp_path / name, random_policy(seed=seed), missing, concurrency, limits)
         return {key: rollout.tokens for key, rollout in found.items()}
 
     whole = runs(3)
@@ -294,34 +313,38 @@ def test_what_a_run_samples_depends_on_seed_question_and_number_alone(tmp_path):
 def test_the_first_run_is_the_rollout_that_infer_makes(tmp_path):
     limits = budget(3, 400, 9)
     single = run(random_policy(), limits, notices=QUIET, questions=[QUESTIONS[0]], max_turns=8)
-    found = collect(tmp_path, random_policy(), [(QUESTIONS[0], 0)], 1, limits=limits)["q0", 0]
-    timing = ("elapsed_seconds", "turns")
-    assert {k: v for k, v in rollout_to_json(found).items() if k not in timing} == {
-        k: v for k, v in rollout_to_json(single).items() if k not in timing
-    }
+    [saved] = collect(tmp_path, random_policy(), [(QUESTIONS[0], 0)], 1, limits=limits).values()
+    assert (saved.tokens, saved.logprobs) == (single.tokens, single.logprobs)
+    assert saved.termination == single.termination
+
+
+def test_a_line_that_did_not_fit_the_disk_is_dropped_and_the_others_are_saved(
+    tmp_path, monkeypatch
+):
+    def full(path):
+        monkeypatch.undo()
+        os.truncate(path, path.stat().st_size - 9)
+        raise OSError("no space left")
+
+    monkeypatch.setattr(module, "sync", full)
+    with pytest.raises(OSError, match="no space left"):
+        collect(tmp_path, policy_for(lambda *_: answer()), runs(1)[:2], 2)
+    assert [*saved(tmp_path)] == [("q1", 0)], "it ended in the same step"
 
 
 @pytest.mark.parametrize("together", [False, True])
 def test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved(together, tmp_path):
-    """Also one that ends in the very step that stops it: its turn is as long as that of the call that fails."""
+    """Also one that ends in the very step that stops it: its turn is as long as that of the call
+    that fails."""
 
     def broken(*_):
         raise ToolError("http", "down")
 
-    texts = (answer("cat", "a" * n) for n in range(200))
-    said = (
-        next(text for text in texts if len(ids_of(text)) == len(ids_of(search())))
-        if together
-        else answer()
-    )
-    policy = policy_for(lambda name, turn, _: said if "q0" in name else search())
+    last = answer()
+    while together and len(ids_of(last)) < len(ids_of(search())):
+        last = "a " + last
+    policy = policy_for(lambda name, turn, _: last if "q0" in name else search())
+    tools, guard = Tools(search=broken), FailureGuard(limit=0.0)
     with pytest.raises(TooManyFailures, match="tool calls failed"):
-        collect(
-            tmp_path,
-            policy,
-            runs(1)[:2],
-            2,
-            tools=lambda: Tools(search=broken),
-            guard=FailureGuard(limit=0.0),
-        )
+        collect(tmp_path, policy, runs(1)[:2], 2, tools=tools, guard=guard)
     assert [*saved(tmp_path)] == [("q0", 0)] and is_empty(policy)

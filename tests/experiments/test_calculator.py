@@ -1,5 +1,6 @@
 """The reward calculator: what is given, what comes out, and what the examples claim."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -11,21 +12,21 @@ from hypothesis import strategies as st
 from minvenus.config import ConfigError
 from minvenus.experiments.__main__ import COMMANDS
 from minvenus.experiments.__main__ import main as command
-from minvenus.experiments.calculator import EXAMPLES, CreditConfig, main, measured, sample_of
+from minvenus.experiments.calculator import EXAMPLES, CreditConfig, main, read_samples
 from minvenus.igpo.credit import assign_credit
-from minvenus.igpo.recipes import RECIPES, Recipe
-from minvenus.report.explain import RECIPE_WORDS
+from minvenus.igpo.recipes import RECIPE_WORDS, RECIPES, Recipe
 
 
 def advantages(example: str) -> dict[str, list[list[float]]]:
-    batch = measured([("rollout", rollout) for rollout in EXAMPLES[example][1]])
-    return {name: assign_credit(batch, recipe).advantages for name, recipe in RECIPES.items()}
+    samples = read_samples([("rollout", rollout) for rollout in EXAMPLES[example][1]])
+    return {name: assign_credit(samples, recipe).advantages for name, recipe in RECIPES.items()}
 
 
 def test_the_table_word_for_word(tmp_path):
-    """Gains .8 and 0: mean .4, std .4, z = +-1; outcomes alike, so s = .3; the search has the visit's reward, and
-    A = .3 + .95 * .3 for it. The third rollout is of another group; its only turn, a right answer, is malformed: its
-    reward is -1, which has nothing to be compared with. Values begin alike, and the highest is P(answer) = 1."""
+    """Gains .8 and 0: mean .4, std .4, z = +-1; outcomes alike, so s = .3; the search has the
+    visit's reward, and A = .3 + .95 * .3 for it. The third rollout is of another group; its only
+    turn, a right answer, is malformed: its reward is -1, which has nothing to be compared with.
+    Beliefs begin alike, and the highest is -1."""
     file = tmp_path / "rewards.json"
     file.write_text(
         '[{"kinds": ["search", "visit", "answer"], "gains": [null, 0.8], "outcome": 0},\n'
@@ -33,37 +34,30 @@ def test_the_table_word_for_word(tmp_path):
         ' {"group": 3, "kinds": ["answer"], "gains": [], "outcome": 1, "malformed": [true]}]'
     )
     statistics, turns = main(CreditConfig(file=str(file))).split("\n\n")
-    assert [line.split(":")[0] for line in statistics.splitlines()[:-1]] == [
-        "group 0, 2 rollouts",
-        "group 3, 1 rollouts",
-    ]
+    groups = [line.split(":")[0] for line in statistics.splitlines()[:-1]]
+    assert groups == ["group 0, 2 rollouts", "group 3, 1 rollouts"]
     assert "turn reward mean 0.4000" in statistics and "IG-Scale 0.3000" in statistics
     assert [line.split() for line in turns.splitlines()] == [
         ["rollout", "turn", "kind", "V", "gain", "reward", "z", "scaled", "A"],
-        ["1", "1", "search", "-0.8000", "-", "+0.8000", "+1.0000", "+0.3000", "+0.5850"],
+        ["1", "1", "search", "-1.8000", "-", "+0.8000", "+1.0000", "+0.3000", "+0.5850"],
         ["2", "visit", "-", "+0.8000", "+0.8000", "+1.0000", "+0.3000", "+0.3000"],
-        ["3", "answer", "+0.0000", "-", "+0.0000", "+0.0000", "+0.0000", "+0.0000"],
-        ["2", "1", "search", "-0.8000", "-", "+0.0000", "-1.0000", "-0.3000", "-0.5850"],
+        ["3", "answer", "-1.0000", "-", "+0.0000", "+0.0000", "+0.0000", "+0.0000"],
+        ["2", "1", "search", "-1.8000", "-", "+0.0000", "-1.0000", "-0.3000", "-0.5850"],
         ["2", "visit", "-", "+0.0000", "+0.0000", "-1.0000", "-0.3000", "-0.3000"],
-        ["3", "answer", "-0.8000", "-", "+0.0000", "+0.0000", "+0.0000", "+0.0000"],
+        ["3", "answer", "-1.8000", "-", "+0.0000", "+0.0000", "+0.0000", "+0.0000"],
         ["3", "1", "answer", "-", "-", "-1.0000*", "+0.0000", "+0.0000", "+0.0000"],
     ]
     first, second, third = json.loads(main(CreditConfig(file=str(file), json=True)))
     z = 0.4 / (math.sqrt(0.16 + 1e-8) + 1e-6)
-    assert first["advantages"][0] == pytest.approx(1.95 * z * 0.3 / (z + 1e-6), abs=1e-11), (
-        "12 digits"
-    )
-    assert (first["group"], first["beliefs"], third["group"]) == (0, [-0.8, None, 0.0], 3)
+    advantage = 1.95 * z * 0.3 / (z + 1e-6)
+    assert first["advantages"][0] == pytest.approx(advantage, abs=1e-11), "12 digits"
+    assert (first["group"], first["beliefs"], third["group"]) == (0, [-1.8, None, -1.0], 3)
     assert first["gains"] == [None, 0.8, None] and second["turn_rewards"] == [0.0, 0.0]
-    assert first["group_stats"]["turn_reward_mean"] == pytest.approx(0.4) and first[
-        "scale"
-    ] == pytest.approx(0.3, abs=1e-5)
-    page = main(
-        CreditConfig(file=str(file), page=str(tmp_path / "x.html"), recipe=Recipe(spread="rms"))
-    )
-    assert "the root mean square instead" in Path(page.removeprefix("page: ")).read_text(), (
-        "under the recipe given"
-    )
+    assert first["group_stats"]["turn_reward_mean"] == pytest.approx(0.4)
+    assert first["scale"] == pytest.approx(0.3, abs=1e-5)
+    page = str(tmp_path / "x.html")
+    main(CreditConfig(file=str(file), page=page, recipe=Recipe(spread="rms")))
+    assert "the root mean square instead" in Path(page).read_text(), "under the recipe given"
 
 
 number = st.floats(-5, 5)
@@ -72,34 +66,28 @@ visits = st.lists(st.tuples(number, number), min_size=0, max_size=3)
 
 @given(st.lists(visits, min_size=1, max_size=4), st.sampled_from(list(RECIPES.values())))
 def test_gains_have_the_credit_of_log_probs_that_rise_by_them(rollouts, recipe):
-    given_gains, batch = [], []
+    """A spread that is nothing but rounding is divided by 1e-4."""
+    by_gains, by_logprobs = [], []
     for i, steps in enumerate(rollouts):
-        kinds = ["search", "visit"] * len(steps) + ["answer"]
         gains = [gain for pair in steps for gain in pair]
-        values = [-3.0]
-        for gain in gains:
-            values.append(values[-1] + gain)
-        outcome = float(i % 2)
-        given_gains.append(
-            ("rollout", {"kinds": kinds, "gains": gains, "outcome": outcome, "group": i // 2})
-        )
-        batch.append(
-            sample_of(kinds, [False] * len(kinds), [[value] for value in values], outcome, i // 2)
-        )
-    ours = assign_credit(measured(given_gains), recipe)
-    theirs = assign_credit(batch, recipe)
+        logprobs = list(itertools.accumulate(gains, initial=-3.0))
+        kinds = ["search", "visit"] * len(steps) + ["answer"]
+        shared = {"kinds": kinds, "outcome": float(i % 2), "group": i // 2}
+        by_gains.append(("", shared | {"gains": gains}))
+        by_logprobs.append(("", shared | {"logprobs": logprobs}))
+    ours, theirs = (assign_credit(read_samples(r), recipe) for r in (by_gains, by_logprobs))
     for a, b in zip(ours.gains, theirs.gains, strict=True):
         assert a == pytest.approx(b, abs=1e-9)
-    # a spread that is nothing but rounding is divided by 1e-4
     for a, b in zip(ours.advantages, theirs.advantages, strict=True):
         assert a == pytest.approx(b, rel=1e-6, abs=1e-6)
 
 
+VISIT = '{"kinds": ["visit", "answer"], "outcome": 0, '
+
+
 def test_log_probs_are_used_as_they_are(tmp_path):
     file = tmp_path / "rewards.jsonl"
-    file.write_text(
-        '{"kinds": ["visit", "answer"], "logprobs": [[-2.0, -1.0], -0.5], "outcome": 1, "group": 7}\n'
-    )
+    file.write_text(VISIT + '"logprobs": [[-2.0, -1.0], -0.5], "group": 7}\n')
     [only] = json.loads(main(CreditConfig(file=str(file), json=True)))
     assert only["beliefs"] == [-1.5, -0.5] and only["gains"] == [1.0, None] and only["group"] == 7
     [prob] = json.loads(main(CreditConfig(file=str(file), json=True, recipe=Recipe(gain="prob"))))
@@ -107,19 +95,18 @@ def test_log_probs_are_used_as_they_are(tmp_path):
 
 
 WRONG = {
-    '{"kinds": ["visit"], "gains": [], "outcome": 0, "gain": 1}': "a field must be one of group, kinds",
-    '{"kinds": ["visits", "answer"], "gains": [1], "outcome": 0}': "kinds must be a list, each one of search, visit",
-    '{"gains": [1], "outcome": 0}': "kinds must be",
-    '{"kinds": [], "gains": [], "outcome": 0}': "kinds must be",
-    '{"kinds": ["visit", "answer"], "gains": [1]}': "outcome must be a finite number",
-    '{"kinds": ["visit", "answer"], "gains": [1, 2], "outcome": 0}': "gains must have 1 entries",
-    '{"kinds": ["visit", "answer"], "gains": [null], "outcome": 0}': "gains must have .* a number for every visit",
-    '{"kinds": ["visit", "answer"], "outcome": 0}': "give gains or logprobs",
-    '{"kinds": ["visit", "answer"], "gains": [1], "logprobs": [0, 0], "outcome": 0}': "give gains or logprobs",
-    '{"kinds": ["visit", "answer"], "logprobs": [0], "outcome": 0}': "logprobs must have 2 entries",
-    '{"kinds": ["visit", "answer"], "logprobs": [0, []], "outcome": 0}': "logprobs must be a list, each",
-    '{"kinds": ["visit", "answer"], "gains": [1], "outcome": 0, "malformed": [true]}': "malformed must have 2 entries",
-    '{"kinds": ["visit", "answer"], "gains": [1], "outcome": 0, "group": "a"}': "group must be a whole number",
+    '{"kinds": ["visit"], "gains": [], "outcome": 0, "gain": 1}': "no field but kinds, outcome, ",
+    '{"kinds": ["visits", "answer"], "gains": [1], "outcome": 0}': "kinds must be .* search, visit",
+    '{"gains": [1], "outcome": 0}': "an object with kinds, outcome",
+    '{"kinds": [], "gains": [], "outcome": 0}': "give kinds",
+    '{"kinds": ["answer"], "gains": [], "outcome": "1"}': "outcome must be a number",
+    VISIT + '"gains": [1, 2]}': "gains must have 1 entries",
+    VISIT + '"gains": [null]}': "gains must have a number for every visit",
+    VISIT + '"group": 0}': "gains or logprobs, one of the two",
+    VISIT + '"gains": [1], "logprobs": [0, 0]}': "gains or logprobs, one of the two",
+    VISIT + '"logprobs": [0]}': "logprobs must have 2 entries",
+    VISIT + '"gains": [1], "malformed": [true]}': "malformed must have 2 entries",
+    VISIT + '"gains": [1], "group": "a"}': "group must be a whole number",
     "3": "a rollout is an object",
     '{"kinds": [': "not JSON: ",
 }
@@ -133,33 +120,23 @@ def test_an_error_names_the_line_and_the_field(tmp_path, line):
         main(CreditConfig(file=str(file)))
 
 
-VISIT = '{"kinds": ["visit", "answer"], "outcome": 0, '
-
-
 @pytest.mark.parametrize(
-    ("text", "recipe", "words"),
+    ("text", "gain", "words"),
     [
-        ("[]", Recipe(), "no rollout"),
-        ('[{"kinds": ["answer"],\n "gains": [}]', Recipe(), "is not JSON: .* line 2"),
-        (
-            VISIT + '"logprobs": [-2, -1]}\n' + VISIT + '"gains": [1]}',
-            Recipe(gain="prob"),
-            "needs logprobs",
-        ),
-        (
-            VISIT + '"logprobs": [null, -1]}',
-            Recipe(),
-            r"rewards\.json: rollout 0, context before turn 0",
-        ),
-        (None, Recipe(), "cannot be read"),
+        ("[]", "log_prob", "no rollout"),
+        ('[{"kinds": ["answer"],\n "gains": [}]', "log_prob", "is not JSON: .* line 2"),
+        (VISIT + '"logprobs": [-2, -1]}\n' + VISIT + '"gains": [1]}', "prob", "needs logprobs"),
+        (VISIT + '"logprobs": [null, -1]}', "log_prob", "json: rollout 0, context before turn 0"),
+        (VISIT + '"logprobs": [-1, []]}', "log_prob", "json: rollout 0, context before turn 1"),
+        (None, "log_prob", "cannot be read"),
     ],
 )
-def test_what_cannot_be_computed_is_refused(tmp_path, text, recipe, words):
+def test_what_cannot_be_computed_is_refused(tmp_path, text, gain, words):
     file = tmp_path / "rewards.json"
     if text is not None:
         file.write_text(text)
     with pytest.raises(ConfigError, match=words):
-        main(CreditConfig(file=str(file), recipe=recipe))
+        main(CreditConfig(file=str(file), recipe=Recipe(gain=gain)))
 
 
 @pytest.mark.parametrize(
@@ -178,20 +155,15 @@ def test_examples_show_what_they_say():
     front = advantages("front-loaded")
     assert front["paper"][0][3] < 0 < front["uncentred"][0][3]
     early = advantages("stops-early")
-    assert (
-        early["paper"][0][0] > early["paper"][1][0]
-        and early["uncentred"][0][0] < early["uncentred"][1][0]
-    )
+    assert early["paper"][0][0] > early["paper"][1][0]
+    assert early["uncentred"][0][0] < early["uncentred"][1][0]
     broken = advantages("malformed")
-    assert (
-        broken["paper"][0][1] < broken["paper"][0][0] < 0
-        and broken["released"][0][0] == broken["released"][0][1]
-    )
+    assert broken["paper"][0][1] < broken["paper"][0][0] < 0
+    assert broken["released"][0][0] == broken["released"][0][1]
     assert set(broken["grpo"][0]) == {broken["grpo"][0][-1]}
-    none = json.loads(main(CreditConfig(example="no-visit", json=True)))
-    assert (
-        none[0]["group_stats"]["turn_reward_mean"] == pytest.approx(0.4) and none[0]["turn_rewards"] == []
-    )
+    at_once, *_ = json.loads(main(CreditConfig(example="no-visit", json=True)))
+    assert at_once["group_stats"]["turn_reward_mean"] == pytest.approx(0.4)
+    assert at_once["turn_rewards"] == []
 
 
 @pytest.mark.parametrize(
@@ -218,10 +190,9 @@ def test_an_example_is_explained_and_has_a_page(tmp_path, capsys, example):
     written = (tmp_path / "x.html").read_text()
     assert "IG-Scale" in written and f"<h1>Rollouts of {example}</h1>" in written
     assert "<dt>recipe</dt><dd>paper</dd>" in written and "trained with" not in written
-    assert all(
-        f"<dt>{name}</dt><dd>{RECIPE_WORDS[name]}</dd>" in written.replace("&#x27;", "'")
-        for name in RECIPES
-    )
+    for name in RECIPES:
+        words = RECIPE_WORDS[name].replace("'", "&#x27;")
+        assert f"<dt>{name}</dt><dd>{words}</dd>" in written
 
 
 def test_help_lists_the_commands_and_has_the_form_of_the_file(capsys):
@@ -232,10 +203,8 @@ def test_help_lists_the_commands_and_has_the_form_of_the_file(capsys):
         assert ended.value.code == code and all(f"\n  {name} " in shown for name in COMMANDS)
     with pytest.raises(SystemExit):
         command(["credit", "--help"])
-    assert (
-        '    {"group": 0, "kinds": ["search", "visit", "answer"], "gains": [null, 0.5]'
-        in capsys.readouterr().out
-    )
+    form = '    {"group": 0, "kinds": ["search", "visit", "answer"], "gains": [null, 0.5]'
+    assert form in capsys.readouterr().out
 
 
 def test_the_file_may_be_the_first_word(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The comparison: what its methods are, what it refuses, in which order it runs, and what it fixed before."""
+"""The comparison: what its methods are, what it refuses, in which order it runs, and its plan."""
 
 import re
 from dataclasses import asdict, replace
@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from minvenus.config import ConfigError, read_json
-from minvenus.experiments import compare, scripts
+from minvenus.experiments import compare
 from minvenus.experiments.__main__ import COMMANDS, main
-from minvenus.experiments.compare import ARMS, CHANGES, PRESETS, CompareConfig, register
+from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.lab import LabConfig
+from minvenus.experiments.methods import CHANGES, PRESETS, method_recipe
 from minvenus.flags import parse_flags
-from minvenus.igpo.recipes import RECIPES, Recipe
-from minvenus.report.explain import under_recipes
-from minvenus.settings import IGPOConfig, SFTConfig
-from tests.report.examples import answer, rollout, saved_batch, visit
+from minvenus.igpo.recipes import RECIPE_WORDS, RECIPES
+from minvenus.train.settings import IGPOConfig, SFTConfig
 
-# Stands in for both training scripts: notes that it was started and with which flags, and leaves what a run leaves.
-# Accuracy is 0.01 at the start; GRPO's rollouts get short. A file "stopped" says after which step somebody stopped it.
+# Stands in for both training scripts: notes that it was started and with which flags, and leaves
+# what a run leaves. Accuracy is 0.01 at the start; GRPO's rollouts get short. A file "stopped" says
+# after which step somebody stopped it.
 TRAIN = """
 import json, pathlib, sys
 END = {"grpo-7": 0.1, "grpo-8": 0.2, "grpo-9": 0.6, "paper-7": 0.5, "paper-8": 0.3, "paper-9": 0.7}
@@ -26,7 +26,8 @@ given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 folder, steps = pathlib.Path(given["--out"]), int(given["--steps"])
 with (folder.parent / "started.txt").open("a") as file:
     file.write(folder.name + "\\n")
-start = {"step": 1, "before_test_exact_match": 0.01, "before_test_right_pages": 0.5, "before_test_turns": 8.0}
+start = {"step": 1, "before_test_exact_match": 0.01, "before_test_right_pages": 0.5,
+         "before_test_turns": 8.0}
 end = {"step": steps, "test_exact_match": END.get(folder.name, 0.0), "test_right_pages": 0.75,
        "test_turns": 3.9 if "grpo" in folder.name else 4.0}
 folder.mkdir(exist_ok=True)
@@ -46,275 +47,188 @@ def small(tmp_path, monkeypatch):
     """Two methods, three runs each from two starts, four steps."""
     for script in ("train_igpo.py", "train_sft.py"):
         (tmp_path / script).write_text(TRAIN)
-    monkeypatch.setattr(scripts, "ROOT", tmp_path)
-    monkeypatch.setattr(scripts, "LOOK_EVERY", 0.01)
-    return CompareConfig(
-        out=str(tmp_path / "out"),
-        methods="grpo paper",
-        seeds=3,
-        checkpoints=2,
-        first_seed=7,
-        first_sampling_seed=70,
-        first_sft_seed=3,
-        sft_steps=5,
-        steps=4,
-        jobs=1,
-    )
+    monkeypatch.setattr(compare, "ROOT", tmp_path)
+    monkeypatch.setattr(compare, "LOOK_EVERY", 0.01)
+    seeds = {"first_seed": 7, "first_sampling_seed": 70, "first_sft_seed": 3}
+    sizes = {"seeds": 3, "checkpoints": 2, "sft_steps": 5, "steps": 4, "jobs": 1}
+    return CompareConfig(out=str(tmp_path / "out"), methods="grpo, paper", **seeds, **sizes)
 
 
-# ---------------------------------------------------------------------------------------------------------- the methods
+# ------------------------------------------------------------------------------------ the methods
 
-DIFFERENCES = {  # of each arm or change from `paper`
-    "grpo": {"use_gain": False, "gamma": 1.0},
-    "paper": {},
-    "released": asdict(Recipe.released()),
-    "uncentred": {"center_gain": False},
-    "discounted": {"gamma": 0.95},
-    "gamma-1": {"gamma": 1.0},
-    "no-penalty": {"format_penalty": None},
-    "prob": {"gain": "prob"},
-    "unscaled": {"normalize": "separate"},
-    "unnormalised": {"normalize": "none"},
-    "rms": {"spread": "rms"},
-    "one": {"spread": "one"},
-    "every-turn": {"browse": "off"},
-    "reference": {"gain_policy": "reference"},
-    "groups-of-8": {"group": 8, "questions": 4},
-    "token-mean": {"aggregate": "token-mean"},
-    "token-sum": {"aggregate": "seq-mean-token-sum"},
-    **{
-        f"rate-{rate}": {"learning_rate": float(rate)}
-        for rate in ("3e-4", "6e-4", "9e-4", "12e-4", "18e-4")
-    },
+DIFFERENCES = {  # what each change does to the settings of train_igpo.py
+    "- penalty": {"format_penalty": None},
+    "+ penalty": {"format_penalty": 1.0},
+    "/ gamma .95": {"gamma": 0.95},
+    "/ gamma 1": {"gamma": 1.0},
+    "/ prob": {"gain": "prob"},
+    "/ unscaled": {"normalize": "separate"},
+    "/ std": {"spread": "std"},
+    "/ rms": {"spread": "rms"},
+    "/ one": {"spread": "one"},
+    "/ every turn": {"browse": "off"},
+    "/ reference": {"gain_policy": "reference"},
+    "/ groups of 8": {"group": 8, "questions": 4},
+    "/ token-mean": {"aggregate": "token-mean"},
+    "/ token-sum": {"aggregate": "seq-mean-token-sum"},
+    **{f"/ rate {n}e-4": {"learning_rate": n * 1e-4} for n in (3, 6, 9, 12, 18)},
 }
 
 
 @pytest.mark.parametrize(
     "method",
-    [
-        *ARMS,
-        *(f"paper+{change}" for change in CHANGES),
-        "grpo+discounted",
-        "uncentred+rms+token-sum",
-    ],
+    [*RECIPES, *(f"paper {change}" for change in CHANGES), "raw_ig / rms - penalty / token-sum"],
 )
-def test_a_method_differs_from_the_paper_in_what_its_name_says_and_in_nothing_else(method, small):
+def test_a_method_is_its_recipe_with_the_changes_behind_it_and_nothing_else(method, small):
     config = replace(small, steps=6, questions=3, group=5, hops=2, slack=1, learning_rate=2e-5)
-    flags = compare.run_flags(config, Path("tiny"), method, 1)
-    started = asdict(parse_flags(IGPOConfig, [str(flag) for flag in flags]))
-    shared = {
-        "model": "tiny",
-        "seed": 71,
-        "question_seed": 8,
-        "questions": 3,
-        "group": 5,
-        "hops": 2,
-        "slack": 1,
-        "learning_rate": 2e-5,
-        "max_context": 384,
-        "evaluate_every": 10,
-        "rollouts_every": 6,
-    }
-    expected = asdict(IGPOConfig())
-    for values in (expected, started):
-        values |= values.pop("recipe")
-    expected |= shared
-    for part in method.split("+"):
-        expected |= DIFFERENCES[part]
-    assert started == expected
+    flags = compare.flags_of(compare.run_settings(config, Path("tiny"), method, 1))
+    settings = asdict(parse_flags(IGPOConfig, flags))
+    name, *changes = re.split(" (?=[-+/] )", method)
+    expected = asdict(IGPOConfig(recipe=RECIPES[name]))
+    for values in (expected, settings):
+        values |= values.pop("recipe") | values.pop("loss")
+    expected |= {"model": "tiny", "seed": 71, "question_seed": 8, "questions": 3, "group": 5}
+    expected |= {"hops": 2, "slack": 1, "learning_rate": 2e-5, "max_context": 384}
+    expected |= {"evaluate_every": 10, "rollouts_every": 6}
+    for change in changes:
+        expected |= DIFFERENCES[change]
+    assert settings == pytest.approx(expected)
 
 
-def test_grpo_has_no_discount_wherever_it_is_called_grpo():
-    """In the comparison, in the lab, on the X-ray and in the calculator."""
-    recipe = parse_flags(IGPOConfig, list(ARMS["grpo"])).recipe
-    assert recipe == Recipe(use_gain=False, gamma=1.0)
-    batch = saved_batch(
-        [rollout([visit(), answer()])] * 2, [0, 0], [1.0, 0.0], Recipe(), [[[-2.0], [-1.0]]] * 2
+def test_the_lab_gives_a_method_the_same_recipe():
+    assert method_recipe("grpo") == RECIPES["grpo"]
+    assert method_recipe("raw_ig / rms - penalty") == replace(
+        RECIPES["raw_ig"], spread="rms", format_penalty=None
     )
-    assert under_recipes(batch.samples, Recipe())["grpo"][0].recipe == RECIPES["grpo"]
-    assert {"grpo", "paper", "released", "uncentred"} == set(CompareConfig().methods.split())
-    assert LabConfig().methods == CompareConfig().methods
+    assert LabConfig().methods == CompareConfig().methods == "grpo, paper, released, uncentred"
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_are_settings_with_fresh_seeds_and_folders_of_their_own(
     preset, monkeypatch, capsys
 ):
-    config = parse_flags(CompareConfig, ["--preset", preset], presets=PRESETS)
-    others = [
-        parse_flags(CompareConfig, ["--preset", name], presets=PRESETS)
-        for name in PRESETS
-        if name != preset
-    ]
-    own = set(range(config.first_seed, config.first_seed + config.seeds))
-    assert not any(
-        own & set(range(c.first_seed, c.first_seed + c.seeds)) or c.out == config.out
-        for c in others
-    )
-    assert config.checkpoints >= 3 and not own & {
-        50,
-        *range(100, 105),
-        *range(200, 208),
-        *range(7300, 7306),
+    def seeds(c):
+        return set(range(c.first_seed, c.first_seed + c.seeds))
+
+    def starts(c):
+        return set(range(c.first_sft_seed, c.first_sft_seed + c.checkpoints))
+
+    configs = {
+        name: parse_flags(CompareConfig, ["--preset", name], presets=PRESETS) for name in PRESETS
     }
+    config = configs.pop(preset)
+    used = {50, *range(100, 105), *range(200, 208), *range(7300, 7306)}
+    for other in configs.values():
+        used |= seeds(other)
+        assert other.out != config.out
+        assert preset != "rates" or not starts(config) & starts(other), "tuned on other starts"
+    assert not seeds(config) & used and config.checkpoints >= 3
     assert config.methods.startswith("grpo"), "the others are compared with it"
-    starts = [
-        set(range(c.first_sft_seed, c.first_sft_seed + c.checkpoints)) for c in (config, *others)
-    ]
-    assert preset != "rates" or not starts[0] & set().union(*starts[1:]), (
-        "tuned on other starts than are reported"
-    )
     monkeypatch.setitem(COMMANDS, "compare", (CompareConfig, lambda given: given == config))
     main(["compare", "--preset", preset])
     assert capsys.readouterr().out == "True\n"
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
-
-
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("methods", "words"),
     [
-        ({"methods": "paper gpro"}, "methods must be some of grpo paper .*; got 'paper gpro'"),
-        ({"methods": " "}, "methods must be"),
-        ({"methods": "paper grpo paper"}, "each once"),
-        (
-            {"methods": "paper+probe"},
-            "with changes after plus signs: discounted .*; got 'paper\\+probe'",
-        ),
+        ("paper, gpro", "methods must be some of grpo, paper, .*; got 'paper, gpro'"),
+        (" ", "methods must be"),
+        ("paper, grpo, paper", "each once"),
+        ("paper / probe", "with changes behind it: - penalty, .*; got 'paper / probe'"),
+        ("paper / penalty", "got 'paper / penalty'"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_anything_runs(given, words):
+def test_what_cannot_be_compared_is_refused_before_anything_runs(methods, words):
     with pytest.raises(ConfigError, match=words):
-        CompareConfig(**given)
+        CompareConfig(methods=methods)
+
+
+# --------------------------------------------------------------------------------------- the runs
 
 
 def test_first_the_starts_then_all_methods_of_a_seed_before_the_next_seed_then_tables_and_page(
     small, capsys
 ):
     text = compare.main(small)
-    started = (Path(small.out) / "started.txt").read_text().split()
-    assert started == [
-        "sft-3",
-        "sft-4",
-        "grpo-7",
-        "paper-7",
-        "grpo-8",
-        "paper-8",
-        "grpo-9",
-        "paper-9",
-    ]
+    folder = Path(small.out)
+    runs = ["grpo-7", "paper-7", "grpo-8", "paper-8", "grpo-9", "paper-9"]
+    assert (folder / "started.txt").read_text().split() == ["sft-3", "sft-4", *runs]
     printed = capsys.readouterr()
-    assert (
-        "runs 6/6" in printed.err
-        and "6 runs of 4 steps, 1 at a time: about 0:52 in all on 1 quiet" in printed.out
-    )
-    assert (
-        "grpo    0.010 [0.010, 0.010]  0.300 [0.100, 0.600]" in text
-        and "3 of 3" in text
-        and "0 of 3" in text
-    )
-    assert "paper - grpo  0.000 [0.000, 0.000]  0.200 [0.100, 0.400]" in text, (
-        "paired by seed: .4, .1, .1"
-    )
-    assert re.search(
-        r"start checkpoint +1 +2 +1\ngrpo +0.10 +0.20 +0.60\npaper +0.50 +0.30 +0.70", text
-    )
-    page = (Path(small.out) / "report.html").read_text()
-    assert (
-        "0.300 [0.100, 0.600]" in page
-        and "Turns per rollout" in page
-        and "before the first run and not" in page
-    )
+    assert "runs 6/6" in printed.err
+    assert "6 runs of 4 steps, 1 at a time: about 0:52 in all on 1 quiet" in printed.out
+    assert "grpo    0.010 [0.010, 0.010]  0.300 [0.100, 0.600]" in text
+    assert "3 of 3" in text and "0 of 3" in text
+    # paired by seed: .4, .1, .1
+    assert "paper minus grpo  0.000 [0.000, 0.000]  0.200 [0.100, 0.400]" in text
+    each = r"start checkpoint +1 +2 +1\ngrpo +0.10 +0.20 +0.60\npaper +0.50 +0.30 +0.70"
+    assert re.search(each, text)
+    page = (folder / "report.html").read_text()
+    assert "0.300 [0.100, 0.600]" in page and "Turns per rollout" in page
+    assert "were fixed before the first run" in page
     assert "Gain of right visits" not in page, "nobody had gains"
-    assert "<dt>grpo</dt><dd>Only the final answer is paid" in page, "what the methods are"
-    assert read_json(Path(small.out) / "run.json") == asdict(small)
+    assert f"<dt>grpo</dt><dd>{RECIPE_WORDS['grpo'][:20]}" in page, "what the methods are"
+    assert read_json(folder / "run.json") == asdict(small)
 
 
 @pytest.mark.parametrize(("hops", "most_hops"), [(2, 4), (6, 6)])
-def test_runs_of_one_number_have_the_same_start_questions_and_sampling_seed_whatever_their_method(
+def test_runs_of_one_number_have_the_same_start_questions_and_sampling_seed_in_every_method(
     small, hops, most_hops
 ):
-    """And runs of different numbers take turns through the checkpoints, with questions and sampling of their own.
-    Demonstrations have as many hops as the questions and at least four."""
-    compare.main(replace(small, jobs=2, hops=hops, wrong_result=0.25))
+    """And runs of different numbers take turns through the checkpoints, with questions and sampling
+    of their own. Demonstrations have as many hops as the questions and at least four."""
+    small = replace(small, methods="grpo, raw_ig / rms - penalty", jobs=2)
+    compare.main(replace(small, hops=hops, wrong_result=0.25))
     folder = Path(small.out)
     for seed in (3, 4):
         flags = read_json(folder / f"sft-{seed}" / "flags.json")
         taught = parse_flags(SFTConfig, [word for pair in flags.items() for word in pair])
-        assert (taught.seed, taught.most_hops, taught.wrong_result, taught.steps) == (
-            seed,
-            most_hops,
-            0.25,
-            5,
-        )
-    for method in ("grpo", "paper"):
+        settings = (taught.seed, taught.most_hops, taught.wrong_result, taught.steps)
+        assert settings == (seed, most_hops, 0.25, 5)
+    for method in ("grpo", "raw_ig-over-rms-without-penalty"):
         for i, start in enumerate(("sft-3", "sft-4", "sft-3")):
             flags = read_json(folder / f"{method}-{7 + i}" / "flags.json")
-            assert flags["--model"] == str(
-                folder / start / "checkpoints" / "step-00000005" / "model"
-            )
-            assert (flags["--question-seed"], flags["--seed"], flags["--steps"]) == (
-                str(7 + i),
-                str(70 + i),
-                "4",
-            )
+            assert Path(flags["--model"]) == folder / start / "checkpoints/step-00000005/model"
+            assert (flags["--question-seed"], flags["--seed"]) == (f"{7 + i}", f"{70 + i}")
+            assert flags["--steps"] == "4"
 
 
-# ------------------------------------------------------------------------------------------------ what was fixed before
+# --------------------------------------------------------------------------------------- the plan
 
 
-@pytest.mark.parametrize("made", [0, 4])
-def test_the_plan_is_there_before_the_first_run_and_one_that_somebody_stopped_is_not_taken_for_a_finished_one(
-    small, made
+@pytest.mark.parametrize("steps", [0, 4])
+def test_the_plan_is_there_before_the_first_run_and_a_stopped_run_is_not_taken_for_a_finished_one(
+    small, steps
 ):
-    Path(small.out).mkdir()
-    (Path(small.out) / "stopped").write_text(f"{made}")
-    with pytest.raises(
-        ConfigError, match=r"sft-3 was stopped before step 5; the same command goes on there"
-    ):
+    folder = Path(small.out)
+    folder.mkdir()
+    (folder / "stopped").write_text(f"{steps}")
+    stopped = r"sft-3 was stopped before step 5; the same command goes on there"
+    with pytest.raises(ConfigError, match=stopped):
         compare.main(small)
-    assert (Path(small.out) / "started.txt").read_text().split() == ["sft-3"]
-    [plan] = read_json(Path(small.out) / "plan.json")["plans"]
-    fixed = plan["settings"]
-    decide = {key: value for key, value in asdict(small).items() if key not in ("out", "jobs")}
-    assert plan["runs"] == 0 and fixed.pop("first metric") == "test_exact_match after step 4"
-    assert fixed.pop("flags") == {"grpo": "--no-use-gain --gamma 1", "paper": ""}
-    assert fixed == decide | {
-        key: fixed[key] for key in ("second metric", "statistics", "collapsed")
-    }
+    assert (folder / "started.txt").read_text().split() == ["sft-3"]
+    plan = read_json(folder / "plan.json")
+    assert plan["first metric"] == "test_exact_match after step 4"
+    assert plan["recipes"] == {"grpo": {"recipe": "grpo"}, "paper": {"recipe": "paper"}}
+    settings = asdict(small)
+    del settings["out"], settings["jobs"]
+    assert plan == plan | settings
 
 
-def test_what_is_changed_after_the_plan_is_said_and_never_forgotten(tmp_path):
-    """Also before any run has begun: start checkpoints may have been looked at by then."""
-    for _ in range(2):
-        [said] = register(tmp_path, {"seeds": 3, "steps": 40}, 0)
-        assert "fixed before the first run and not changed" in said
-    changes = []
-    for begun, seeds, steps, words in (
-        (0, 2, 40, "seeds from 3 to 2"),
-        (4, 3, 40, "seeds from 2 to 3"),
-        (5, 1, 80, "seeds from 3 to 1, steps from 40 to 80"),
-    ):
-        changes.append(f"Changed after the plan was written, when {begun} runs had begun: {words}.")
-        for _ in range(2):
-            assert register(tmp_path, {"seeds": seeds, "steps": steps}, begun) == changes, (
-                "said once"
-            )
-    (tmp_path / "plan.json").unlink()
-    assert register(tmp_path, {}, 3) == [
-        "The plan is not from before the first run: 3 runs had begun."
-    ]
-    (tmp_path / "plan.json").write_text('{"plan": {}}')
-    with pytest.raises(
-        ConfigError, match=r"plan\.json is of another version: give the comparison another --out"
-    ):
-        register(tmp_path, {}, 3)
-
-
-def test_another_meaning_of_a_method_is_a_change_of_the_plan(small, monkeypatch):
-    small = replace(small, methods="grpo", checkpoints=1)
+def test_a_comparison_is_planned_once_and_goes_on_only_with_the_same_plan(small):
+    """Other settings, another meaning of a method and runs from before the plan need another
+    folder; another number of processes does not."""
+    small = replace(small, methods="paper / rms", checkpoints=1)
     compare.main(small)
-    monkeypatch.setitem(compare.ARMS, "grpo", ("--no-use-gain", "--gamma", "0.5"))
-    for text in (compare.main(small), (Path(small.out) / "report.html").read_text()):
-        assert "when 3 runs had begun: flags from " in text and "not changed" not in text
+    plan = (Path(small.out) / "plan.json").read_bytes()
+    compare.main(replace(small, jobs=2))
+    with pytest.raises(ConfigError, match=r"json says slack 0, now it is 1: .* another --out"):
+        compare.main(replace(small, slack=1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(CHANGES, "/ rms", {"spread": "one"})
+        with pytest.raises(ConfigError, match=r"says recipes .*rms.* now it is .*one"):
+            compare.main(small)
+    assert (Path(small.out) / "plan.json").read_bytes() == plan
+    (Path(small.out) / "plan.json").unlink()
+    with pytest.raises(ConfigError, match=r"has runs and no plan\.json: .* another --out"):
+        compare.main(small)

@@ -1,36 +1,34 @@
-"""The demo in miniature: its commands run one after the other, each from the model of the one before."""
+"""The demo in miniature: its commands one after the other, each from the model before."""
 
 import importlib
-import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from minvenus.experiments import demo, scripts
+from minvenus.experiments import compare, demo
+from minvenus.experiments.compare import flags_of, trained
 from minvenus.experiments.demo import DemoConfig
-from minvenus.files import read_jsonl
 from minvenus.flags import parse_flags
-from minvenus.settings import EvalConfig, IGPOConfig, InferConfig, SFTConfig
+from minvenus.igpo.recipes import RECIPES
+from minvenus.settings import EvalConfig, InferConfig
+from minvenus.train.settings import IGPOConfig, SFTConfig
 
-CONFIGS = {
-    "train_sft.py": SFTConfig,
-    "train_igpo.py": IGPOConfig,
-    "eval.py": EvalConfig,
-    "infer.py": InferConfig,
-}
+CONFIGS = dict(train_sft=SFTConfig, train_igpo=IGPOConfig, eval=EvalConfig, infer=InferConfig)
 
 
 @pytest.fixture
 def commands(monkeypatch):
-    """Scripts run in this process, which saves an import of torch each. Gives the commands that were run."""
+    """Scripts run in this process, which saves an import of torch each. Gives the commands."""
     seen = []
 
-    def run(script, *flags):
-        config = parse_flags(CONFIGS[script], [str(flag) for flag in flags])
-        seen.append((script, config))
-        importlib.import_module(Path(script).stem).main(config)
+    def run(script, **settings):
+        name = Path(script).stem
+        config = parse_flags(CONFIGS[name], flags_of(settings))
+        seen.append((name, config))
+        importlib.import_module(name).main(config)
 
-    monkeypatch.setattr(scripts, "run", run)
+    monkeypatch.setattr(compare, "run", run)
     monkeypatch.setattr(demo, "run", run)
     return seen
 
@@ -39,45 +37,30 @@ def test_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_each(
     tmp_path, commands, capsys
 ):
     config = DemoConfig(out=str(tmp_path), sft_steps=3, igpo_steps=2, batch=1, questions=4)
-    told = demo.main(config)
-    assert [script for script, _ in commands] == [
-        "train_sft.py",
-        "train_igpo.py",
-        *["eval.py"] * 3,
-        "infer.py",
-    ]
-    sft, igpo, before, after, compared, asked = (config for _, config in commands)
+    printed = demo.main(config)
+    names, configs = zip(*commands, strict=True)
+    assert names == ("train_sft", "train_igpo", "eval", "eval", "eval", "infer")
+    sft, igpo, before, after, compared, asked = configs
     assert sft.model == "tiny-base" and sft.steps == 3 and igpo.steps == 2
-    assert igpo.model == before.agent.model == str(scripts.trained(sft.out, 3))
-    assert after.agent.model == asked.agent.model == str(scripts.trained(igpo.out, 2))
-    assert (
-        (before.limit, before.agent.seed, before.slack)
-        == (after.limit, after.agent.seed, after.slack)
-        == (4, 1, 0)
-    )
-    assert igpo.hops is None and not igpo.recipe.center_gain
+    assert igpo.model == before.agent.model == str(trained(sft.out, 3))
+    assert after.agent.model == asked.agent.model == str(trained(igpo.out, 2))
+    for evaluated in (before, after):
+        assert (evaluated.limit, evaluated.agent.seed, evaluated.slack) == (4, 1, 0)
+        assert evaluated.agent.temperature == 1.0
+    assert igpo.hops is None and igpo.recipe == replace(RECIPES["uncentred"], format_penalty=None)
     assert igpo.seed != sft.seed, "other questions than were demonstrated"
-    assert before.agent.temperature == after.agent.temperature == 1.0
     assert list(compared.compare) == [before.out, after.out] and before.out != after.out
 
-    assert len(read_jsonl(Path(sft.out) / "metrics.jsonl")) == 3
-    rows = read_jsonl(Path(igpo.out) / "metrics.jsonl")
-    assert (
-        len(rows) == 2 and "before_test_exact_match" in rows[0] and "test_exact_match" in rows[-1]
-    )
-    for evaluated in (before, after):
-        assert len(read_jsonl(Path(evaluated.out) / "results.jsonl")) == 4
-        assert json.loads((Path(evaluated.out) / "report.json").read_text())["runs"] == 4
     shown = capsys.readouterr().out
+    assert "recipe uncentred, without the penalty for malformed turns" in shown
     assert "format errors" in shown and "browse, wrong" in shown  # the table of before and after
     assert "step 1:" in shown and "step 2:" in shown  # the audit, at the first and last step
     page = Path(igpo.out) / "report.html"
-    assert str(page) in told and page.stat().st_size > 10_000
+    assert str(page) in printed and page.stat().st_size > 10_000
 
     files = [*tmp_path.rglob("metrics.jsonl"), *tmp_path.rglob("results.jsonl")]
-    kept = [file.read_bytes() for file in files]
+    contents = [file.read_bytes() for file in files]
     demo.main(config)
     assert f"{tmp_path} exists: what is finished there is shown again" in capsys.readouterr().out
-    assert len(files) == 4 and [file.read_bytes() for file in files] == kept, (
-        "nothing is trained or asked twice"
-    )
+    assert len(files) == 4, "nothing is trained or asked twice"
+    assert [file.read_bytes() for file in files] == contents

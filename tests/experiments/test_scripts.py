@@ -1,4 +1,4 @@
-"""Running the scripts: a failure is an error, Ctrl-C lets them save; the command line of the experiments."""
+"""Running the scripts: a failure is an error, Ctrl-C lets them save; the command line."""
 
 import os
 import signal
@@ -10,13 +10,14 @@ import pytest
 
 from minvenus.config import ConfigError
 from minvenus.experiments import __main__ as entry
-from minvenus.experiments import scripts
+from minvenus.experiments import compare
 from minvenus.experiments.demo import DemoConfig
 
-# Says that it is ready, waits to be asked to stop, and saves. "fails" fails as soon as another one is ready.
+# Says that it is ready, waits to be asked to stop, and saves. "fails" fails as soon as another one
+# is ready.
 TRAIN = """
 import pathlib, signal, sys, time
-here, kind = pathlib.Path(sys.argv[1]), sys.argv[2]
+here, kind = pathlib.Path(sys.argv[2]), sys.argv[4]
 asked = []
 signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
 here.with_suffix(".ready").touch()
@@ -33,8 +34,8 @@ here.with_suffix(".saved").write_text(str(len(asked)))
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """Scripts are those of a folder of the test."""
-    monkeypatch.setattr(scripts, "ROOT", tmp_path)
-    monkeypatch.setattr(scripts, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(compare, "ROOT", tmp_path)
+    monkeypatch.setattr(compare, "LOOK_EVERY", 0.01)
     (tmp_path / "train.py").write_text(TRAIN)
     return tmp_path
 
@@ -43,62 +44,57 @@ def test_a_script_runs_with_its_flags_and_one_thread_and_its_command_is_shown(fo
     (folder / "eval.py").write_text(
         "import os, sys; print(sys.argv[1:], os.environ['OMP_NUM_THREADS'], flush=True)"
     )
-    scripts.run("eval.py", "--limit", 3, "--out", Path("a"))
-    assert (
-        capfd.readouterr().out
-        == "\n$ python eval.py --limit 3 --out a\n['--limit', '3', '--out', 'a'] 1\n"
-    )
-    assert list(scripts.run_all("eval.py", {"new": ("--seed", 4)}, logs=folder)) == ["new"]
+    compare.run("eval.py", limit=3, max_turns=None, compare=(Path("a"), Path("b")))
+    command, seen = capfd.readouterr().out.strip().splitlines()
+    flags = ["--limit", "3", "--max-turns", "none", "--compare", "a", "b"]
+    assert command == f"$ python eval.py {' '.join(flags)}" and seen == f"{flags} 1"
+    assert list(compare.run_all("eval.py", {"new": {"seed": 4}}, logs=folder)) == ["new"]
     assert (folder / "new" / "log.txt").read_text() == "['--seed', '4'] 1\n"
 
 
 def test_a_failure_says_the_last_line_of_its_log_lets_the_others_save_and_starts_no_more(folder):
     kinds = {"a": "waits", "b": "fails", "c": "waits"}
+    jobs = {name: {"here": folder / name, "kind": kind} for name, kind in kinds.items()}
     with pytest.raises(ConfigError, match=r"^b ended with exit code 1: out of luck$"):
-        list(
-            scripts.run_all(
-                "train.py", {name: (folder / name, kind) for name, kind in kinds.items()}, 2, folder
-            )
-        )
+        list(compare.run_all("train.py", jobs, 2, folder))
     assert (folder / "a.saved").exists() and not (folder / "c.ready").exists()
     (folder / "eval.py").write_text("import sys; sys.exit(3)")
     with pytest.raises(ConfigError, match=r"^eval.py ended with exit code 3$"):
-        scripts.run("eval.py")
+        compare.run("eval.py")
 
 
 def test_at_most_so_many_run_at_the_same_time_and_in_their_order(folder):
     (folder / "job.py").write_text(
-        "import pathlib, sys, time\nhere = pathlib.Path(sys.argv[1])\n(here / sys.argv[2]).touch()\n"
-        "print(len(list(here.glob('*'))))\ntime.sleep(0.05)\n(here / sys.argv[2]).unlink()\n"
+        "import pathlib, sys, time\nhere = pathlib.Path(sys.argv[2])\n"
+        "(here / sys.argv[4]).touch()\nprint(len(list(here.glob('*'))))\n"
+        "time.sleep(0.05)\n(here / sys.argv[4]).unlink()\n"
     )
     (folder / "here").mkdir()
     names = [f"j{i}" for i in range(5)]
-    jobs = {name: (folder / "here", name) for name in names}
-    assert sorted(scripts.run_all("job.py", jobs, 2, folder)) == names
+    jobs = {name: {"here": folder / "here", "name": name} for name in names}
+    assert sorted(compare.run_all("job.py", jobs, 2, folder)) == names
     assert max(int((folder / name / "log.txt").read_text()) for name in names) <= 2
-    assert list(scripts.run_all("job.py", jobs, 1, folder)) == names
+    assert list(compare.run_all("job.py", jobs, 1, folder)) == names
 
 
 def test_ctrl_c_asks_every_running_script_once_and_waits_until_they_have_saved(folder):
     def press():
         until = time.monotonic() + 60
-        while (
-            not ((folder / "a.ready").exists() and (folder / "b.ready").exists())
-            and time.monotonic() < until
-        ):
+        while len(list(folder.glob("*.ready"))) < 2 and time.monotonic() < until:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
+    jobs = {name: {"here": folder / name, "kind": "waits"} for name in "abc"}
     thread = threading.Thread(target=press, daemon=True)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        list(scripts.run_all("train.py", {name: (folder / name, "waits") for name in "abc"}, 2))
+        list(compare.run_all("train.py", jobs, 2))
     thread.join(60)
     assert [(folder / f"{name}.saved").read_text() for name in "ab"] == ["1", "1"]
     assert not (folder / "c.ready").exists(), "those that wait are not started any more"
 
 
-# ----------------------------------------------------------------------------------------------------- the command line
+# ------------------------------------------------------------------------------- the command line
 
 
 def test_a_command_prints_what_it_returns_and_ends_with_one_line_if_a_user_can_mend_it(
@@ -117,7 +113,7 @@ def test_a_command_prints_what_it_returns_and_ends_with_one_line_if_a_user_can_m
     monkeypatch.setitem(entry.COMMANDS, "demo", (DemoConfig, run))
     entry.main(["demo", "--batch", "3"])
     assert capsys.readouterr().out == "batch 3\n"
-    assert (
-        refused("demo", "--batch", "4") == 2 and capsys.readouterr().err == "demo: eval.py ended\n"
-    )
-    assert refused("demo", "--bach", "3") == 2 and "did you mean --batch" in capsys.readouterr().err
+    assert refused("demo", "--batch", "4") == 2
+    assert capsys.readouterr().err == "demo: eval.py ended\n"
+    assert refused("demo", "--bach", "3") == 2
+    assert "did you mean --batch" in capsys.readouterr().err

@@ -1,12 +1,13 @@
 """The expected update of a recipe, exactly: every rollout of a small world is enumerated.
 
-A policy chooses at each hop between the right page, a wrong one and to stop. With three hops and four visits there are
-29 different rollouts. So every group of G rollouts can be written down with its probability, credited by the shipped
-advantage code and trained by the shipped loss: the sum is the expected update, without any sampling. Beside it stands
-the true gradient of what should rise:
+A policy chooses at each hop between the right page, a wrong one and to stop. With three hops and
+four visits there are 29 different rollouts. So every group of G rollouts can be written down with
+its probability, credited by the shipped advantage code and trained by the shipped loss: the sum is
+the expected update, without any sampling. Beside it stands the true gradient of what should rise:
 
-    of the outcome        d E[O] / d logits         what GRPO estimates
-    of the total gain     d E[S] / d logits         S = the sum of a rollout's gains: what uncentred gains estimate
+    of the outcome        d E[O] / d logits     what GRPO estimates
+    of the total gain     d E[S] / d logits     S = the sum of a rollout's gains: what uncentred
+                                                gains estimate
 """
 
 import itertools
@@ -81,8 +82,9 @@ def true_gradient(world: World, worth: list[float]) -> Tensor:
 def expected_update(
     world: World, credit: Callable, size: int, aggregate: str = "seq-mean-token-sum"
 ) -> Tensor:
-    """The expected direction of a step on one group of `size` rollouts, [H, 3]. `credit` makes advantages of a group's
-    rewards. The loss is linear in them: it is enough to know the expected one of every turn of every rollout."""
+    """The expected direction of a step on one group of `size` rollouts, [H, 3]. `credit` makes
+    advantages of a group's rewards. The loss is linear in them: it is enough to know the expected
+    one of every turn of every rollout."""
     chance = world.probabilities().tolist()
     expected = [[0.0] * world.logprobs().size(1) for _ in chance]  # [R, T]
     for group in itertools.combinations_with_replacement(range(len(chance)), size):
@@ -116,12 +118,12 @@ def cosine(a: Tensor, b: Tensor) -> float:
     return float((a * b).sum() / (a.norm() * b.norm()))
 
 
-# ------------------------------------------------------------------------------------------------------ the comparison
+# ----------------------------------------------------------------------------------- the comparison
 
 
 def compare(world: World, size: int) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """The pushes to go on of both truths and of every arm, and the cosines of the arms to their truth. An arm is given
-    only the rewards whose truth it should follow."""
+    """The pushes to go on of both truths and of every arm, and the cosines of the arms to their
+    truth. An arm is given only the rewards whose truth it should follow."""
     no_gains = [replace(r, turns=[None] * len(r.turns)) for r in world.rewards]
     no_outcomes = [replace(r, outcome=0.0) for r in world.rewards]
     pushes, cosines = {}, {}
@@ -138,8 +140,8 @@ def compare(world: World, size: int) -> tuple[dict[str, list[float]], dict[str, 
 
 
 def push_to_go_on(world: World, gradient: Tensor) -> list[float]:
-    """Minus the gradient of the logit of stopping, per time that the hop is reached, in lengths of the gradient: a
-    negative number shortens rollouts."""
+    """Minus the gradient of the logit of stopping, per time that the hop is reached, in lengths of
+    the gradient: a negative number shortens rollouts."""
     reached = torch.zeros(len(world.logits), dtype=torch.float64)
     for choices, chance in zip(world.choices, world.probabilities().tolist(), strict=True):
         for hop, _ in choices:

@@ -1,20 +1,21 @@
-"""The IGPO mathematics written a second time, straight from the definitions: plain Python loops over plain lists.
+"""The IGPO mathematics written a second time, straight from the definitions: plain Python loops
+over plain lists.
 
-It shares no code with the package (no torch, no numpy, no helper of minvenus), so that an error has to be made twice
-to go unnoticed. Rewards are any objects with `turns`, `outcome` and `penalties`; a recipe is only read. Speed is of no
-concern.
+It shares no code with the package (no torch, no numpy, no helper of minvenus), so that an error has
+to be made twice to go unnoticed. Rewards are any objects with `turns`, `outcome` and `penalties`; a
+recipe is only read. Speed is of no concern.
 
-    gains       r_b = V_b - V_(previous b)                                                            sections 3 and 4
-    rewards     -penalty replaces the reward of a malformed turn                                      section 5
-    statistics  sigma = sqrt(population variance + 1e-8), z = (v - mu) / (sigma + 1e-6)               section 7
-    IG-Scale    s = min(max(M_O, 0.3) / (M_IG + 1e-6), 10) over the whole batch                       section 8
-    returns     R_k = r_k + gamma R_(next rewarded), or sum of gamma^(k-t) r_k over turns             section 9
-    loss        clipped ratio, dual clip, k3                                                          section 10
+    gains       r_b = V_b - V_(previous b)
+    rewards     -penalty replaces the reward of a malformed turn
+    statistics  sigma = sqrt(population variance + 1e-8), z = (v - mu) / (sigma + 1e-6)
+    IG-Scale    s = min(max(M_O, 0.3) / (M_IG + 1e-6), 10) over the whole batch
+    returns     R_k = r_k + gamma R_(next rewarded), or sum of gamma^(k-t) r_k over turns
+    loss        clipped ratio, dual clip, k3
 """
 
 import math
 
-# --------------------------------------------------------------------------------------------------- gains and rewards
+# -------------------------------------------------------------------------------- gains and rewards
 
 
 def belief(logprobs, kind):
@@ -23,7 +24,8 @@ def belief(logprobs, kind):
 
 
 def measured_turns(kinds, recipe):
-    """The turns that end a stretch whose gain is measured: visits, or with browse="off" every turn but the last."""
+    """The turns that end a stretch whose gain is measured: visits, or with browse="off" every turn
+    but the last."""
     if not recipe.use_gain:
         return []
     return [t for t in range(len(kinds) - 1) if recipe.browse == "off" or kinds[t] == "visit"]
@@ -35,7 +37,8 @@ def scored_turns(kinds, recipe):
 
 
 def segment_gains(values, kinds, recipe):
-    """`values[t]` is the value before turn t, so a turn's observation is seen by `values[t + 1]`."""
+    """`values[t]` is the value before turn t, so a turn's observation is seen by `values[t +
+    1]`."""
     gains = [None] * len(kinds)
     before = values[0]
     for t in measured_turns(kinds, recipe):
@@ -67,9 +70,9 @@ def turn_rewards(kinds, gains, malformed, outcome, recipe):
 
 
 def reward_source(t, kinds, malformed, recipe):
-    """The turn whose reward turn t takes: its own, except that a replicating recipe hands a well-formed search what
-    ends its segment: the next visit, or with penalty_scope="segment" a malformed turn before that. None when nothing
-    ends it."""
+    """The turn whose reward turn t takes: its own, except that a replicating recipe hands a
+    well-formed search what ends its segment: the next visit, or with penalty_scope="segment" a
+    malformed turn before that. None when nothing ends it."""
     if malformed[t] or recipe.browse != "replicate" or kinds[t] != "search":
         return t
     for later in range(t + 1, len(kinds) - 1):
@@ -78,7 +81,7 @@ def reward_source(t, kinds, malformed, recipe):
     return None
 
 
-# ---------------------------------------------------------------------------------------------------------- advantages
+# --------------------------------------------------------------------------------------- advantages
 
 
 def stats(values):
@@ -135,7 +138,8 @@ def ig_scale(scores):
 
 
 def reward_terms(rewards, groups, recipe):
-    """The normalised, scaled and weighted reward of every turn, the outcome last; None where absent."""
+    """The normalised, scaled and weighted reward of every turn, the outcome last; None where
+    absent."""
     scores = z_scores(rewards, groups, recipe)
     factor = recipe.ig_weight * (ig_scale(scores)[0] if recipe.normalize == "scaled" else 1.0)
     terms = []
@@ -160,8 +164,9 @@ def returns(terms, penalties, recipe):
     for i in reversed(range(len(rewarded))):
         later = recipe.gamma * total[rewarded[i + 1]] if i + 1 < len(rewarded) else 0.0
         total[rewarded[i]] = terms[rewarded[i]] + later
-    # A turn without a reward takes the return of the next rewarded one. With penalty_scope="turn" a penalty is no such
-    # target: the searches before a malformed turn keep belonging to the next visit or to the answer.
+    # A turn without a reward takes the return of the next rewarded one. With penalty_scope="turn" a
+    # penalty is no such target: the searches before a malformed turn keep belonging to the next
+    # visit or to the answer.
     local = (recipe.penalty_scope == "turn" and penalties) or []
     shared = [t for t in rewarded if not (t < len(local) and local[t])]
     return [
@@ -175,7 +180,7 @@ def advantages(rewards, groups, recipe):
     return [returns(row, r.penalties, recipe) for row, r in zip(terms, rewards, strict=True)]
 
 
-# ---------------------------------------------------------------------------------------------------------------- loss
+# --------------------------------------------------------------------------------------------- loss
 
 
 def clamp(x, low, high):

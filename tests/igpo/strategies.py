@@ -1,7 +1,8 @@
-"""Random inputs for the tests of the reward mathematics: ragged batches of rewards, recipes, measured rollouts, token
-batches for the loss; and how exactly float64 can be expected to agree.
+"""Random inputs for the tests of the reward mathematics: ragged batches of rewards, recipes,
+measured rollouts, token batches for the loss; and how exactly float64 can be expected to agree.
 
-Of a batch, hypothesis draws and shrinks the sizes; its numbers are too many to draw and come from one drawn seed.
+Of a batch, hypothesis draws and shrinks the sizes; its numbers are too many to draw and come from
+one drawn seed.
 """
 
 import random
@@ -22,7 +23,8 @@ ALL_MAGNITUDES = (1.0, 1.0, 1e-12, 1e-3, 1e4, 1e9)
 
 @dataclass(frozen=True)
 class Batch:
-    """Rewards and group ids of one optimiser step; every malformed turn is flagged in `penalties`."""
+    """Rewards and group ids of one optimiser step; every malformed turn is flagged in
+    `penalties`."""
 
     rewards: list[TurnRewards]
     groups: list[int]
@@ -53,7 +55,7 @@ def recipes(**fixed):
     return st.builds(Recipe, **choices)
 
 
-# ------------------------------------------------------------------------------------------------------------- batches
+# ------------------------------------------------------------------------------------------ batches
 
 
 @st.composite
@@ -102,7 +104,7 @@ def shuffled(rewards, groups, rng) -> Batch:
     return Batch([rewards[i] for i in order], [names[groups[i]] for i in order])
 
 
-# ---------------------------------------------------------------------------------------------- running and comparing
+# ---------------------------------------------------------------------------- running and comparing
 
 
 def advantages(batch: Batch, recipe: Recipe) -> list[list[float]]:
@@ -110,10 +112,12 @@ def advantages(batch: Batch, recipe: Recipe) -> list[list[float]]:
 
 
 def amplification(batch: Batch, recipe: Recipe) -> float:
-    """How much rounding a z-score can magnify: the largest |value| / (sigma + 1e-6) of any set that is normalised.
+    """How much rounding a z-score can magnify: the largest |value| / (sigma + 1e-6) of any set that
+    is normalised.
 
-    v - mu carries an absolute error of about n * 1e-16 * max|v|, and z divides it by sigma, which may be as small as
-    1e-4: z-scores of nearly equal, large values are ill-conditioned in any implementation.
+    v - mu carries an absolute error of about n * 1e-16 * max|v|, and z divides it by sigma, which
+    may be as small as 1e-4: z-scores of nearly equal, large values are ill-conditioned in any
+    implementation.
     """
     worst = 1.0
     for group in set(batch.groups):
@@ -132,14 +136,15 @@ def amplification(batch: Batch, recipe: Recipe) -> float:
 
 
 def rounding(batch: Batch, recipe: Recipe) -> float:
-    """The absolute error allowed in an advantage: 1e-9, and where values are large against their spread, what float64
-    itself costs: 1e-16 in the mean of a set, times the scale of up to 10, times about 10 turns in a sum, times
-    `amplification`."""
+    """The absolute error allowed in an advantage: 1e-9, and where values are large against their
+    spread, what float64 itself costs: 1e-16 in the mean of a set, times the scale of up to 10,
+    times about 10 turns in a sum, times `amplification`."""
     return 1e-9 + 1e-14 * amplification(batch, recipe)
 
 
 def assert_close(ours, theirs, tolerance: float) -> None:
-    """Nested lists of floats of equal shape, None at the same places, that differ by `tolerance` at most."""
+    """Nested lists of floats of equal shape, None at the same places, that differ by `tolerance` at
+    most."""
     assert [len(row) for row in ours] == [len(row) for row in theirs]
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         for t, (x, y) in enumerate(zip(a, b, strict=True)):
@@ -148,13 +153,13 @@ def assert_close(ours, theirs, tolerance: float) -> None:
             )
 
 
-# ---------------------------------------------------------------------------------- measured rollouts, token batches
+# ----------------------------------------------------------------- measured rollouts, token batches
 
 
 @st.composite
 def samples(draw, max_turns: int = 12) -> Sample:
-    """A rollout with the answer scored before every turn, as browse="off" needs it; gains of zero are among them. One
-    that was cut short may end in any kind of turn."""
+    """A rollout with the answer scored before every turn, as browse="off" needs it; gains of zero
+    are among them. One that was cut short may end in any kind of turn."""
     kinds = draw(
         st.lists(st.sampled_from(("search", "search", "visit", "none")), max_size=max_turns)
     )

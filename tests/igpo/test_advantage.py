@@ -1,5 +1,6 @@
-"""Advantages: every number of the record against the definition, small cases by hand, what is refused; the discounted
-sum over turns (`paper`) or over rewarded turns (`released`), and how far a format penalty reaches."""
+"""Advantages: every number of the record against the definition, small cases by hand, what is
+refused; the discounted sum over turns (`paper`) or over rewarded turns (`released`), and how far a
+format penalty reaches."""
 
 import math
 from dataclasses import fields, replace
@@ -26,8 +27,8 @@ from tests.igpo.strategies import (
 
 Z_SCORED = ("separate", "scaled", "joint")
 usual = batches(magnitudes=ORDINARY, max_groups=6)
-# Beyond this, z-scores of nearly equal, large values are rounding noise and two correct programs may differ in the
-# first digit.
+# Beyond this, z-scores of nearly equal, large values are rounding noise and two correct programs
+# may differ in the first digit.
 WELL_CONDITIONED = 1e6
 
 
@@ -87,11 +88,12 @@ def test_removing_a_group_leaves_the_others_as_they_were(batch, recipe):
     assert advantages(rest, recipe) == [expected[i] for i in keep]
 
 
-# ------------------------------------------------------------------------------------------------------------- by hand
+# ------------------------------------------------------------------------------------------ by hand
 
 
 def test_two_rollouts_with_gamma_half_worked_by_hand():
-    """Gains 1 and 3: mean 2, sigma 1; outcomes 1 and 0: z = +1 and -1. The search in the middle has no reward."""
+    """Gains 1 and 3: mean 2, sigma 1; outcomes 1 and 0: z = +1 and -1. The search in the middle has
+    no reward."""
     batch = [TurnRewards([1.0, None], 1.0), TurnRewards([3.0], 0.0)]
     z = 1.0 / (math.sqrt(1 + 1e-8) + 1e-6)
     o = 0.5 / (math.sqrt(0.25 + 1e-8) + 1e-6)
@@ -103,7 +105,8 @@ def test_two_rollouts_with_gamma_half_worked_by_hand():
 
 
 def test_what_gains_are_divided_by_worked_by_hand():
-    """Gains 3 and 4: mean 3.5, std .5, root mean square sqrt(12.5). Outcomes are divided by their std in any case."""
+    """Gains 3 and 4: mean 3.5, std .5, root mean square sqrt(12.5). Outcomes are divided by their
+    std in any case."""
     batch = [TurnRewards([3.0], 1.0), TurnRewards([4.0], 0.0)]
     spreads = {"std": math.sqrt(0.25 + 1e-8), "rms": math.sqrt(12.5 + 1e-8), "one": 1.0}
     for spread, divisor in spreads.items():
@@ -120,8 +123,8 @@ def test_what_gains_are_divided_by_worked_by_hand():
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_equal_gains_are_about_1_over_their_root_mean_square_and_huge_over_their_std(count):
-    """A group without any spread has the std 1e-4: uncentred, its gains are 4,000 and IG-Scale then silences the other
-    group. Over the root mean square they are 1, and the scale stays near 1."""
+    """A group without any spread has the std 1e-4: uncentred, its gains are 4,000 and IG-Scale then
+    silences the other group. Over the root mean square they are 1, and the scale stays near 1."""
     batch = [TurnRewards([0.4], float(i == 0)) for i in range(count)]
     batch += [TurnRewards([0.2], 1.0), TurnRewards([0.6], 0.0)]
     groups = [0] * count + [1, 1]
@@ -158,14 +161,16 @@ def test_a_genuine_zero_gain_counts_and_an_absent_gain_does_not(recipe, normaliz
 
 
 def test_equal_outcomes_give_no_outcome_signal_and_the_gains_remain():
-    """GRPO learns nothing here. Gains 0 and 1 are z = -1 and +1, times the floor 0.3 of the scale."""
+    """GRPO learns nothing here. Gains 0 and 1 are z = -1 and +1, times the floor 0.3 of the
+    scale."""
     batch = [TurnRewards([0.0], 1.0), TurnRewards([1.0], 1.0)]
     assert turn_advantages(batch, [0, 0], Recipe(use_gain=False, gamma=1.0))[0][-1] == 0.0
     assert_close(turn_advantages(batch, [0, 0], Recipe()), [[-0.3, 0.0], [0.3, 0.0]], 1e-5)
 
 
 def test_the_floor_and_the_cap_of_the_scale():
-    """Equal outcomes: mean |z_O| is 0, the floor 0.3 counts. One gain per group: its z is 0, the cap 10 counts."""
+    """Equal outcomes: mean |z_O| is 0, the floor 0.3 counts. One gain per group: its z is 0, the
+    cap 10 counts."""
     floor = advantage_record([TurnRewards([0.0], 1.0), TurnRewards([1.0], 1.0)], [0, 0], Recipe())
     assert floor.scale == pytest.approx(0.3, rel=1e-5)
     cap = advantage_record([TurnRewards([0.5], 1.0), TurnRewards([], 0.0)], [0, 0], Recipe())
@@ -194,7 +199,7 @@ def test_one_group_id_per_rollout_is_needed_and_an_empty_batch_has_no_advantages
     assert turn_advantages([], [], Recipe()) == []
 
 
-# -------------------------------------------------------------------------------------------------- the discounted sum
+# ------------------------------------------------------------------------------- the discounted sum
 
 
 @given(usual, recipes(discount_over="turns"))
@@ -207,7 +212,8 @@ def test_over_turns_every_turn_costs_a_factor_gamma_rewarded_or_not(batch, recip
 
 
 def with_turn_inserted(batch: Batch, data, reward=None) -> tuple[Batch, int, int]:
-    """One more turn in one rollout: (batch, rollout, turn). A turn with a reward is a penalised one."""
+    """One more turn in one rollout: (batch, rollout, turn). A turn with a reward is a penalised
+    one."""
     i = data.draw(st.integers(0, len(batch.rewards) - 1))
     r = batch.rewards[i]
     t = data.draw(st.integers(0, len(r.turns)))
@@ -248,12 +254,13 @@ def test_ig_weight_zero_is_not_gains_off_over_rewards():
     assert turn_advantages(batch, [0, 0], recipe)[0][0] == pytest.approx(0.95**2 * shared)
 
 
-# ----------------------------------------------------------------------------------------------- the reach of a penalty
+# --------------------------------------------------------------------------- the reach of a penalty
 
 
 def test_a_search_before_a_malformed_turn_keeps_belonging_to_its_visit():
-    """Search, malformed turn, visit (0.4), answer (1), raw rewards, gamma 1/2. Localised, the search shares the
-    visit's return 0.4 + 0.5; leaking, it shares the malformed turn's -1 + 0.45."""
+    """Search, malformed turn, visit (0.4), answer (1), raw rewards, gamma 1/2. Localised, the
+    search shares the visit's return 0.4 + 0.5; leaking, it shares the malformed turn's -1 +
+    0.45."""
     rewards = [TurnRewards([None, -1.0, 0.4], 1.0, penalties=[False, True, False])]
     recipe = Recipe.released(normalize="none", gamma=0.5)
     localised = turn_advantages(rewards, [0], replace(recipe, penalty_scope="turn"))
@@ -265,8 +272,8 @@ def test_a_search_before_a_malformed_turn_keeps_belonging_to_its_visit():
 def test_a_localised_malformed_turn_changes_only_its_own_reward_and_the_sums_before_it(
     batch, recipe, data
 ):
-    """With raw rewards, so that no statistics move: later turns and the unrewarded searches just before it keep their
-    advantages; only returns that look across it change."""
+    """With raw rewards, so that no statistics move: later turns and the unrewarded searches just
+    before it keep their advantages; only returns that look across it change."""
     before = advantages(batch, recipe)
     longer, i, t = with_turn_inserted(batch, data, reward=-1.0)
     after = advantages(longer, recipe)

@@ -1,8 +1,8 @@
-"""Credit in one place: from log-probs to advantages by the definition, one measurement under several recipes, and that
-the largest advantage goes to the turn that found the answer."""
+"""Credit in one place: from log-probs to advantages by the definition, one measurement under
+several recipes, and that the largest advantage goes to the turn that found the answer."""
 
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -44,10 +44,11 @@ def measured_batches(draw):
 
 
 def test_two_rollouts_worked_by_hand():
-    """One question, the answer's value -2 before the first turn. A: its visit raises it to -1, answer right. B: its
-    visit lowers it to -3, answer wrong. Gains +1 and -1 (the search before a visit gets a copy): four rewards, mean 0,
-    std 1. Outcomes 1, 0, std 1/2: every z is +1 or -1, and the scale 1. The search behind the visit has no reward.
-    gamma 1/2, over turns: A_3 = 1,  A_2 = 0 + 1/2,  A_1 = 1 + 1/4,  A_0 = 1 + 5/8."""
+    """One question, the answer's value -2 before the first turn. A: its visit raises it to -1,
+    answer right. B: its visit lowers it to -3, answer wrong. Gains +1 and -1 (the search before a
+    visit gets a copy): four rewards, mean 0, std 1. Outcomes 1, 0, std 1/2: every z is +1 or -1,
+    and the scale 1. The search behind the visit has no reward. gamma 1/2, over turns:
+    A_3 = 1,  A_2 = 0 + 1/2,  A_1 = 1 + 1/4,  A_0 = 1 + 5/8."""
     a = sample(KINDS, logprobs_of(-2.0, None, -1.0, None), 1.0, group=7)
     b = sample(KINDS, logprobs_of(-2.0, None, -3.0, None), 0.0, group=7)
     done = assign_credit([a, b], Recipe(gamma=0.5))
@@ -56,7 +57,7 @@ def test_two_rollouts_worked_by_hand():
     assert [r.turns for r in done.rewards] == [[1.0, 1.0, None], [-1.0, -1.0, None]]
     expected = [1.625, 1.25, 0.5, 1.0]
     assert_close(done.advantages, [expected, [-x for x in expected]], 1e-5)
-    numbers = done.arithmetic(1, 7)
+    numbers = asdict(done.of_rollout(1, 7))
     assert numbers["gains"] == [None, -1.0, None, None]
     assert numbers["turn_rewards"] == [-1.0, -1.0, None]
     assert numbers["outcome"] == 0.0
@@ -70,7 +71,7 @@ def test_two_rollouts_worked_by_hand():
     recipes(use_gain=(True, True, True, False), format_penalty=(1.0, 0.0, 0.25, 2.0, None)),
 )
 def test_from_log_probs_to_advantages_everything_is_the_definition(batch, recipe):
-    """Invariant 39 among it: the outcome is the penalty iff the last turn is malformed, whatever the judge said."""
+    """Among it: the outcome is the penalty iff the last turn is malformed."""
     done = assign_credit(batch, recipe)
     rewards, groups = [], [m.group for m in batch]
     for i, m in enumerate(batch):
@@ -95,7 +96,8 @@ def test_from_log_probs_to_advantages_everything_is_the_definition(batch, recipe
 
 @given(measured_batches())
 def test_measured_under_the_paper_credited_as_released_or_without_gains_as_if_measured_so(batch):
-    """The first two ask at the same turns, GRPO nowhere: what was measured for `paper` is enough for all three."""
+    """The first two ask at the same turns, GRPO nowhere: what was measured for `paper` is enough
+    for all three."""
     asked = []
     for m in batch:
         needed = scored_turns(m.rollout.kinds, Recipe.paper())
@@ -109,7 +111,7 @@ def test_measured_under_the_paper_credited_as_released_or_without_gains_as_if_me
         assert assign_credit(asked, recipe) == assign_credit(batch, recipe)
 
 
-def test_a_value_that_is_missing_or_not_finite_is_an_error_with_the_place():
+def test_a_belief_that_is_missing_or_not_finite_is_an_error_with_the_place():
     whole = sample(KINDS, logprobs_of(-2.0, -2.0, -1.0, -1.0), 1.0, group=0)
     missing = replace(whole, truth_logprobs=logprobs_of(-2.0, None, -1.0, -1.0))
     with pytest.raises(ValueError, match=r"rollout 1, context before turn 1: .* not measured"):
@@ -121,20 +123,27 @@ def test_a_value_that_is_missing_or_not_finite_is_an_error_with_the_place():
         assign_credit([whole, infinite], Recipe())
 
 
+def test_a_rollout_that_was_not_graded_has_no_credit():
+    graded = sample(["answer"], [None], 0.0)
+    with pytest.raises(ValueError, match="rollout 1 has no outcome"):
+        assign_credit([graded, replace(graded, outcome=None)], Recipe())
+
+
 def test_log_probs_for_another_number_of_turns_are_an_error():
     with pytest.raises(ValueError, match="turns 4, truth_logprobs 3"):
         sample(KINDS, logprobs_of(-2.0, None, -1.0), 1.0, group=0)
 
 
-# ------------------------------------------------------------------------------------------ credit goes where it should
+# ---------------------------------------------------------------------- credit goes where it should
 
 
 def random_world(rng: random.Random) -> tuple[list[Sample], int, int]:
     """A group in which one visit of one rollout is the right one; (group, that rollout, that turn).
 
-    The right page lifts the belief in the answer by 1 to 3, others lower it a little: one that raised it would have its
-    own gain on top of the discounted right one behind it. The rollout that found the page is the only one that may have
-    answered right; most often nobody has, and outcomes say nothing.
+    The right page lifts the belief in the answer by 1 to 3, others lower it a little: one that
+    raised it would have its own gain on top of the discounted right one behind it. The rollout that
+    found the page is the only one that may have answered right; most often nobody has, and outcomes
+    say nothing.
     """
     size = rng.randint(2, 8)
     lucky, found, lift = rng.randrange(size), rng.random() < 0.3, rng.uniform(1.0, 3.0)
@@ -163,7 +172,8 @@ def random_world(rng: random.Random) -> tuple[list[Sample], int, int]:
     ids=["segment", "paper", "released", "uncentred", "unscaled"],
 )
 def test_in_200_random_worlds_the_right_turn_has_the_largest_advantage_of_its_group(recipe):
-    """Where a visit's gain, or its return, is given to the search before it too, that may have as much or more."""
+    """Where a visit's gain, or its return, is given to the search before it too, that may have as
+    much or more."""
     rng = random.Random(0)
     shared = recipe.browse == "replicate" or recipe.discount_over == "rewards"
     for number in range(200):

@@ -1,5 +1,6 @@
-"""What every step does to the expected gradient, by exact enumeration through the shipped advantage and loss code: the
-rows of the table in docs/equations.md, the identity of a batch, and the quotient that centred gains climb."""
+"""What every step does to the expected gradient, by exact enumeration through the shipped advantage
+and loss code: the rows of the table in docs/equations.md, the identity of a batch, and the quotient
+that centred gains climb."""
 
 import math
 import re
@@ -61,14 +62,15 @@ def same(a, b, tolerance=1e-12) -> bool:
 
 
 def centred(recipe: Recipe, rewards):
-    """Outcomes minus their mean, not divided: the shipped advantages times the std that they were divided by."""
+    """Outcomes minus their mean, not divided: the shipped advantages times the std that they were
+    divided by."""
     record = advantage_record(rewards, [0] * len(rewards), recipe)
     return [[a * (record.groups[0].outcome_std + 1e-6) for a in row] for row in record.advantages]
 
 
 def population_update(world: World, recipe: Recipe):
-    """The update on one group that stands for G -> infinity: 64 rollouts that hold every rollout as often as its
-    probability says, so that it has the population's mean and spread."""
+    """The update on one group that stands for G -> infinity: 64 rollouts that hold every rollout as
+    often as its probability says, so that it has the population's mean and spread."""
     chances = world.probabilities().tolist()
     counts = [round(64 * chance) for chance in chances]
     assert counts == pytest.approx([64 * chance for chance in chances]) and sum(counts) == 64
@@ -79,7 +81,7 @@ def population_update(world: World, recipe: Recipe):
     return loss_direction(world, total * len(counts) / 64, "seq-mean-token-sum")
 
 
-# ----------------------------------------------------------------------------------------------------------- the world
+# ---------------------------------------------------------------------------------------- the world
 
 
 def test_the_world_of_three_hops_and_four_visits_has_29_rollouts_whose_probabilities_add_up_to_1():
@@ -90,20 +92,20 @@ def test_the_world_of_three_hops_and_four_visits_has_29_rollouts_whose_probabili
 
 
 def test_pushes_are_per_time_that_a_hop_is_reached_and_in_lengths_of_the_gradient():
-    """Two hops, two visits, right 1/4 and wrong 1/2: hop 1 is reached once, and after a wrong visit again, 1.5 times;
-    hop 2 after a right one. The gradient has the length 5."""
+    """Two hops, two visits, right 1/4 and wrong 1/2: hop 1 is reached once, and after a wrong visit
+    again, 1.5 times; hop 2 after a right one. The gradient has the length 5."""
     world = World.of((0.8, 0.8), (0.25, 0.5, 0.25), visits=2)
     gradient = torch.tensor([[0.0, 0.0, 3.0], [0.0, 0.0, -4.0]], dtype=torch.float64)
     assert push_to_go_on(world, gradient) == pytest.approx([-3 / 1.5 / 5, 4 / 0.25 / 5])
 
 
-# ------------------------------------------------------------------------------------- the identity and the quotient
+# -------------------------------------------------------------------- the identity and the quotient
 
 
 @given(batches(magnitudes=ORDINARY, max_groups=4), recipes(normalize="separate", center_gain=True))
 def test_centring_takes_the_mean_gain_from_every_rewarded_turn_to_come(batch, recipe):
-    """A(centred) = A(uncentred) - mu / sigma * D, D the discounted number of rewarded turns from t on: for any batch,
-    discount, spread, weight and scope of penalties."""
+    """A(centred) = A(uncentred) - mu / sigma * D, D the discounted number of rewarded turns from t
+    on: for any batch, discount, spread, weight and scope of penalties."""
     without = advantages(batch, replace(recipe, center_gain=False))
     groups = advantage_record(batch.rewards, batch.groups, recipe).groups
     expected = []
@@ -118,7 +120,8 @@ def test_centring_takes_the_mean_gain_from_every_rewarded_turn_to_come(batch, re
 
 @pytest.mark.parametrize("gains", [EQUAL, (0.4, 0.6, 0.9), FRONT, (-0.5, 0.2, 0.1)])
 def test_centred_gains_climb_the_gain_per_rewarded_turn(gains):
-    """G -> infinity, gamma 1, token sums: E[update] = grad E S - mu grad E N = E N * grad(E S / E N), over sigma."""
+    """G -> infinity, gamma 1, token sums: E[update] = grad E S - mu grad E N = E N * grad(E S / E
+    N), over sigma."""
     world = gains_only(World.of(gains, (0.25, 0.5, 0.25), visits=3))
     total = torch.tensor([sum(r.turns) for r in world.rewards], dtype=torch.float64)
     turns = torch.tensor([len(r.turns) for r in world.rewards], dtype=torch.float64)
@@ -159,7 +162,7 @@ def test_front_loaded_gains_push_to_stop_at_later_hops_when_they_are_centred():
     assert first > 0 > max(later)
 
 
-# ------------------------------------------------------------------------------------------------- the table's rows
+# --------------------------------------------------------------------------------- the table's rows
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])

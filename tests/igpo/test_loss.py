@@ -1,5 +1,5 @@
-"""The policy loss: value and gradient by the definition, clipping, KL, aggregation and packs, and inputs at the edge of
-the number range."""
+"""The policy loss: value and gradient by the definition, clipping, KL, aggregation and packs, and
+inputs at the edge of the number range."""
 
 import math
 import random
@@ -26,8 +26,8 @@ ON_POLICY = LossConfig(kl_coef=0.0)
 
 
 def inputs_of(batch: Tokens, config: LossConfig, rollouts=None, tokens=None, dtype=torch.float64):
-    """What igpo_loss takes: flat tensors, the first one a leaf with a gradient. The batch is a whole step, or a part of
-    one with so many rollouts and tokens."""
+    """What igpo_loss takes: flat tensors, the first one a leaf with a gradient. The batch is a
+    whole step, or a part of one with so many rollouts and tokens."""
     columns = [torch.tensor(sum(column, []), dtype=dtype) for column in batch.columns()]
     segments = torch.tensor([i for i, row in enumerate(batch.logp) for _ in row])
     counts = rollouts or len(batch.logp), tokens or len(segments)
@@ -50,7 +50,7 @@ def one_token(logp, old, advantage, ref=0.0, **options):
     return loss, gradient.item()
 
 
-# ------------------------------------------------------------------------------------------------------ the definition
+# ----------------------------------------------------------------------------------- the definition
 
 
 @given(token_batches(), configs)
@@ -82,7 +82,8 @@ def test_loss_and_statistics_equal_their_definitions(batch, config):
 
 
 def far_from_corners(batch: Tokens, config: LossConfig) -> bool:
-    """Whether no token sits where the loss has a corner, which no difference quotient can follow."""
+    """Whether no token sits where the loss has a corner, which no difference quotient can
+    follow."""
     for logp, old, ref, _ in batch.tokens():
         ratio, x = math.exp(logp - old), ref - logp
         corners = (
@@ -143,7 +144,7 @@ def test_tensors_of_different_shapes_are_an_error_not_a_broadcast(wrong, shape):
         igpo_loss(*inputs, LossConfig())
 
 
-# --------------------------------------------------------------------------------------------------------- clip and KL
+# -------------------------------------------------------------------------------------- clip and KL
 
 
 @pytest.mark.parametrize(
@@ -160,14 +161,15 @@ def test_tensors_of_different_shapes_are_an_error_not_a_broadcast(wrong, shape):
     ],
 )
 def test_clipping_stops_only_moves_that_went_far_enough_the_right_way(advantage, ratio, moves):
-    """Clip range 0.9 to 1.3: good tokens above its top and bad ones below its bottom have no gradient left; the other
-    sides keep theirs."""
+    """Clip range 0.9 to 1.3: good tokens above its top and bad ones below its bottom have no
+    gradient left; the other sides keep theirs."""
     _, gradient = one_token(-1.0 + math.log(ratio), -1.0, advantage, clip_low=0.1, clip_high=0.3)
     assert gradient == (pytest.approx(-advantage * ratio, rel=1e-12) if moves else 0.0)
 
 
 def test_dual_clip_bounds_the_loss_of_bad_tokens_only():
-    """With A < 0 and a ratio above c the loss is -A c and the gradient is gone; A > 0 is not touched."""
+    """With A < 0 and a ratio above c the loss is -A c and the gradient is gone; A > 0 is not
+    touched."""
     assert one_token(math.log(4.0), 0.0, -2.0, dual_clip=3.0) == (pytest.approx(6.0), 0.0)
     assert one_token(math.log(4.0), 0.0, -2.0)[0] == pytest.approx(8.0)
     untouched = pytest.approx(4.0), pytest.approx(4.0)
@@ -177,8 +179,9 @@ def test_dual_clip_bounds_the_loss_of_bad_tokens_only():
 
 @given(st.floats(-6.0, 0.0), st.floats(-6.0, 0.0))
 def test_k3_is_never_negative_and_pulls_towards_the_reference(logp, ref):
-    """k3 = e^x - x - 1 with x = log ref - log pi; zero with zero gradient iff equal; else the gradient has the sign of
-    log pi - log ref, so that descending it closes the distance (until the cap 10)."""
+    """k3 = e^x - x - 1 with x = log ref - log pi; zero with zero gradient iff equal; else the
+    gradient has the sign of log pi - log ref, so that descending it closes the distance (until the
+    cap 10)."""
     loss, gradient = one_token(logp, logp, 0.0, ref=ref, kl_coef=1.0)
     x = ref - logp
     k3 = math.exp(x) - x - 1
@@ -190,7 +193,7 @@ def test_k3_is_never_negative_and_pulls_towards_the_reference(logp, ref):
         assert gradient == 0
 
 
-# ------------------------------------------------------------------------------------------------- aggregation, packs
+# ------------------------------------------------------------------------------- aggregation, packs
 
 
 def test_the_three_aggregations_worked_by_hand():
@@ -205,7 +208,8 @@ def test_the_three_aggregations_worked_by_hand():
 
 @given(token_batches(max_rows=7), configs, st.integers(0, 2**32 - 1))
 def test_packs_of_any_sizes_give_the_loss_and_the_gradient_of_the_whole_step(batch, config, seed):
-    """Rollouts are shuffled and cut anywhere; the sums of losses, statistics and gradients are those of the step."""
+    """Rollouts are shuffled and cut anywhere; the sums of losses, statistics and gradients are
+    those of the step."""
     rng = random.Random(seed)
     counts = {"rollouts": len(batch.logp), "tokens": len(batch.tokens())}
     whole_loss, whole = loss_and_gradient(batch, config)
@@ -225,7 +229,7 @@ def test_packs_of_any_sizes_give_the_loss_and_the_gradient_of_the_whole_step(bat
     assert policy_loss == pytest.approx(loss_stats(*inputs_of(batch, config))["policy_loss"])
 
 
-# ---------------------------------------------------------------------------------------------------- the number range
+# --------------------------------------------------------------------------------- the number range
 
 extremes = st.sampled_from((0.0, -1.0, 20.0, 90.0, 1e30, -1e30, 3e38, -3e38, -1e-30))
 tokens_at_the_edge = st.tuples(
@@ -235,7 +239,8 @@ tokens_at_the_edge = st.tuples(
 
 @given(st.lists(tokens_at_the_edge, min_size=1, max_size=4), configs)
 def test_loss_gradient_and_statistics_are_finite_for_any_finite_float32_log_probs(tokens, config):
-    """Differences of log-probs may overflow float32; advantages up to 1e25 leave room for the largest ratio, e^20."""
+    """Differences of log-probs may overflow float32; advantages up to 1e25 leave room for the
+    largest ratio, e^20."""
     batch = Tokens(*([list(column)] for column in zip(*tokens, strict=True)))
     inputs = inputs_of(batch, config, dtype=torch.float32)
     loss = igpo_loss(*inputs)

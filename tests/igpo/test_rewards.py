@@ -74,7 +74,7 @@ def test_lists_of_different_lengths_are_an_error(kinds, gains, malformed):
         turn_rewards(kinds, gains, malformed, 1.0, Recipe())
 
 
-# ---------------------------------------------------------------------------------------------------------- properties
+# --------------------------------------------------------------------------------------- properties
 
 
 def gains_of(m, recipe):
@@ -83,7 +83,7 @@ def gains_of(m, recipe):
 
 @given(samples(), recipes(penalty_scope="turn"))
 def test_making_one_turn_malformed_changes_the_reward_of_that_turn_only(m, recipe):
-    """Invariant 38, the part about rewards: the localised penalty has no neighbours."""
+    """The localised penalty has no neighbours."""
     gains = gains_of(m, recipe)
     for t in range(len(m.rollout.kinds) - 1):
         earlier, later = m.rollout.malformed[:t], m.rollout.malformed[t + 1 :]
@@ -95,9 +95,7 @@ def test_making_one_turn_malformed_changes_the_reward_of_that_turn_only(m, recip
 
 
 @given(samples(), recipes(browse="replicate"))
-def test_a_copied_gain_is_that_of_the_next_visit_and_goes_no_further_back_than_the_visit_before(
-    m, recipe
-):
+def test_a_copied_gain_is_that_of_the_next_visit_and_stays_in_its_segment(m, recipe):
     gains = gains_of(m, recipe)
     rewards = turn_rewards(
         m.rollout.kinds, gains, [False] * len(m.rollout.kinds), m.outcome, recipe

@@ -1,8 +1,8 @@
-"""Every worked number of the mathematics page that falls inside our modes: the batches D (dense), S (browse filter, a
-malformed turn, a malformed answer), the penalty example of section 5 and the loss example L.
+"""Numbers that the released function gives, and some of the paper's recipe: the batches D (dense), S
+(browse filter, a malformed turn, a malformed answer), groups of penalties only, and the loss L.
 
-The tables of the released function are float32, hence 2e-6; that of the `paper` recipe is float64 with 7 places, hence
-1e-7.
+Those of the released function are float32, hence 2e-6; those of `paper` are float64 with 7 places,
+hence 1e-7.
 """
 
 import json
@@ -29,7 +29,7 @@ def rewards(*rows):
     return [TurnRewards(list(row[:-1]), row[-1]) for row in rows]
 
 
-# --------------------------------------------------------------------------------- D: every turn has a gain of its own
+# -------------------------------------------------------------- D: every turn has a gain of its own
 
 D = rewards(
     [0.5, -0.1, 0.3, 1.0], [0.2, 0.0, 0.0], [-0.2, 0.1, 0.4, 0.0], [0.6, 0.2, 0.0], [0.1, 1.0]
@@ -78,8 +78,9 @@ D_TABLE = {
 @pytest.mark.parametrize("recipe", BOTH)
 @pytest.mark.parametrize("normalize, gamma", D_TABLE)
 def test_dense_batch_in_every_mode(recipe, normalize, gamma):
-    """Every turn carries a reward, so counting turns and counting rewards is the same and both recipes agree. The
-    second turn of d3 has z = 0 and keeps its place: a known bug merged it into the next turn."""
+    """Every turn carries a reward, so counting turns and counting rewards is the same and both
+    recipes agree. The second turn of d3 has z = 0 and keeps its place: a known bug merged it into
+    the next turn."""
     ours = turn_advantages(D, D_GROUPS, recipe(normalize=normalize, gamma=gamma))
     assert_close(ours, D_TABLE[normalize, gamma], FLOAT32)
 
@@ -102,7 +103,8 @@ VERL_GRPO_TABLE = [0.7071058, -0.7071058, -0.5773493, -0.5773493, 1.1546985]  # 
 
 @pytest.mark.parametrize("normalize", ["joint", "separate", "scaled"])
 def test_without_gains_every_turn_shares_the_normalised_outcome(normalize):
-    """verl's GRPO divides by the sample std: smaller by the root of (n - 1) / n, groups of 2 and of 3."""
+    """verl's GRPO divides by the sample std: smaller by the root of (n - 1) / n, groups of 2 and of
+    3."""
     without = [TurnRewards([None] * len(r.turns), r.outcome) for r in D]
     ours = turn_advantages(without, D_GROUPS, Recipe.released(normalize=normalize, use_gain=False))
     assert_close(
@@ -114,7 +116,7 @@ def test_without_gains_every_turn_shares_the_normalised_outcome(normalize):
     )
 
 
-# ----------------------------------------------------- S: browse filter, one malformed turn, one malformed answer turn
+# ---------------------------------- S: browse filter, one malformed turn, one malformed answer turn
 
 # kinds, gains of the visits, malformed turns, outcome
 S_TURNS = [
@@ -241,8 +243,9 @@ def test_browse_batch_scale_and_its_two_means():
 
 
 def test_penalties_without_any_gain_vanish_in_the_separate_mode():
-    """Section 5, printed there with 5 places (hence 5.1e-6): being malformed is punished less than being well formed
-    in a failed trajectory, and the search before the malformed turn shares its advantage."""
+    """Printed with 5 places, hence 5.1e-6: being malformed is punished less than
+    being well formed in a failed trajectory, and the search before the malformed turn shares its
+    advantage."""
     batch = rewards([_, -1.0, _, 0.0], [-1.0, _, 1.0], [_, 0.0])
     ours = turn_advantages(batch, [0, 0, 0], Recipe.released(normalize="separate"))
     expected = [
@@ -253,7 +256,7 @@ def test_penalties_without_any_gain_vanish_in_the_separate_mode():
     assert_close(ours, expected, 5.1e-6)
 
 
-# ------------------------------------------------------------------------------- raw_ig: the released code's third mode
+# ----------------------------------------------------------- raw_ig: the released code's third mode
 
 D_RAW = [
     [3.3414512, 0.5317073, 2.4048700, 0.9999980],
@@ -279,8 +282,9 @@ def test_raw_ig_adds_the_outcome_to_every_rewarded_turn_and_nothing_of_later_tur
 
 
 def test_raw_ig_worked_by_hand():
-    """Gains 1 and 3: mean 2, std 1, so 1 and 3 as they are; outcomes 1 and 0: z = +1 and -1. The search without a
-    reward takes what the next rewarded turn has. Half the weight halves the gains, not the outcomes."""
+    """Gains 1 and 3: mean 2, std 1, so 1 and 3 as they are; outcomes 1 and 0: z = +1 and -1. The
+    search without a reward takes what the next rewarded turn has. Half the weight halves the gains,
+    not the outcomes."""
     batch = rewards([1.0, _, 1.0], [3.0, 0.0])
     for weight, turns in ((1.0, (2.0, 2.0)), (0.5, (1.5, 0.5))):
         ours = turn_advantages(batch, [0, 0], Recipe.raw_ig(ig_weight=weight))
@@ -288,7 +292,7 @@ def test_raw_ig_worked_by_hand():
 
 
 def test_equal_penalties_explode_in_raw_ig():
-    """Section 5: two rewards of -1 have the std 1e-4, and z = -1 / 1.01e-4."""
+    """Two rewards of -1 have the std 1e-4, and z = -1 / 1.01e-4."""
     batch = rewards([_, -1.0, _, 0.0], [-1.0, _, 1.0], [_, 0.0])
     ours = turn_advantages(batch, [0, 0, 0], Recipe.raw_ig())
     assert (ours[0][1], ours[1][0]) == pytest.approx((-9901.696, -9899.575), abs=2e-3)
@@ -306,7 +310,7 @@ def test_raw_ig_is_what_the_released_function_gives():
             assert row == pytest.approx(theirs, rel=1e-5, abs=1e-6), case["id"]
 
 
-# -------------------------------------------------------------------------------------------------- L: the policy loss
+# ------------------------------------------------------------------------------- L: the policy loss
 
 LOGP = [-1.0, -2.0, -0.5, -3.0, -0.2, -1.5, -0.7]
 OLD = [-1.2, -1.5, -0.5, -5.0, -0.2, -1.0, -1.7]

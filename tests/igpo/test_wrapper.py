@@ -1,7 +1,8 @@
 """The wrapped ground truth: which ids are fed behind a context, and which of them are scored.
 
-The reference is the `tokenizers` library itself on one whole string, with the border rule by character offsets: from
-the first token that ends behind the lead-in to the last one that begins before the end of the answer.
+The reference is the `tokenizers` library itself on one whole string, with the border rule by
+character offsets: from the first token that ends behind the lead-in to the last one that begins
+before the end of the answer.
 """
 
 import unicodedata
@@ -69,7 +70,8 @@ def lead_in(recipe: Recipe) -> str:
 
 
 def reference(answer: str, path: Path, recipe: Recipe) -> tuple[list[int], int]:
-    """(ids up to the end of the answer, index of its first token), from one encoding of the whole string."""
+    """(ids up to the end of the answer, index of its first token), from one encoding of the whole
+    string."""
     prefix = lead_in(recipe)
     encoding = library(path).encode(
         prefix + answer + "\n</answer><|im_end|>", add_special_tokens=False
@@ -82,7 +84,7 @@ def reference(answer: str, path: Path, recipe: Recipe) -> tuple[list[int], int]:
     return encoding.ids[:stop], start
 
 
-# -------------------------------------------------------------------------------------------- pinned with the real ids
+# ------------------------------------------------------------------------- pinned with the real ids
 
 LEAD_IDS = [
     7039,
@@ -110,15 +112,15 @@ PINNED = {
 @both_recipes
 @pytest.mark.parametrize("answer", PINNED)
 def test_ids_with_the_real_tokenizer_are_pinned(answer, recipe):
-    """Two newlines are one token (271), one newline is another (198). `.` + newline is one token (624), and it is
-    scored."""
+    """Two newlines are one token (271), one newline is another (198). `.` + newline is one token
+    (624), and it is scored."""
     wrapped = wrap_truth(answer, shipped(present("qwen3")), recipe)
     newlines = [271] if recipe.newlines_after_think == 2 else [198]
     assert wrapped.ids[: wrapped.start] == LEAD_IDS + newlines + ANSWER_TAG
     assert wrapped.ids[wrapped.start :] == PINNED[answer]
 
 
-# ----------------------------------------------------------------------------------------------------- both tokenizers
+# ---------------------------------------------------------------------------------- both tokenizers
 
 
 @both_tokenizers
@@ -147,8 +149,8 @@ answers = st.one_of(
 @both_tokenizers
 @given(answer=answers, recipe=st.sampled_from(list(RECIPES.values())))
 def test_decoding_gives_the_lead_in_and_the_answer_back(name, answer, recipe):
-    """Whatever the answer: nothing of it is missing, at most the newline behind it is added, no added token is
-    formed."""
+    """Whatever the answer: nothing of it is missing, at most the newline behind it is added, no
+    added token is formed."""
     assume(answer.strip())
     tokenizer = shipped(present(name))
     wrapped = wrap_truth(answer, tokenizer, recipe)

@@ -59,18 +59,6 @@ def test_chunks_of_any_size_give_the_definition_and_its_gradients(
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
 
-def test_float32_agrees_with_the_definition_to_1e5():
-    hidden, weight, targets = problem(300, 64, 5000)
-    weight *= 0.3
-    options = {"temperature": 0.8, "entropy": True}
-    ours = with_gradients(token_logprobs, hidden, weight, targets, chunk=128, **options)
-    # in float64: in float32 the definition itself misses it by 2.3e-5 on some CPUs, twice as far
-    inputs = hidden.double(), weight.double(), targets
-    exact = with_gradients(token_logprobs_reference, *inputs, **options)
-    for a, b in zip(ours, exact, strict=True):
-        torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-5)
-
-
 def test_gradients_pass_gradcheck_in_float64_and_the_entropy_has_none():
     hidden, weight, targets = problem(7, 5, 11, dtype=torch.float64)
     inputs = hidden.requires_grad_(), weight.requires_grad_()
@@ -90,11 +78,6 @@ def test_bfloat16_inputs_are_added_up_in_float32():
     torch.testing.assert_close(logp.double(), exact[0], rtol=1e-5, atol=1e-4)
     # rounded to bfloat16 once, not per chunk
     torch.testing.assert_close(d_weight.double(), exact[2], rtol=2**-8, atol=1e-4)
-
-
-def test_half_precision_matmul_of_a_gpu_accepts_the_shapes_and_returns_float32():
-    a, b = (torch.empty(n, 8, device="meta", dtype=torch.bfloat16) for n in (4, 6))
-    assert torch.mm(a, b.T, out_dtype=torch.float32).dtype == torch.float32
 
 
 @pytest.mark.parametrize("frozen", [0, 1])

@@ -1,8 +1,7 @@
-"""Adapters: the base at the start and switched off, merged for everybody else, alone in what is trained."""
+"""Adapters: the base at the start and switched off, merged for others, alone in what is trained."""
 
 import json
-import os
-import subprocess
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,59 +15,52 @@ from minvenus.model.lora import (
     adapters,
     add_adapters,
     base_of,
-    load_adapter,
     plain_weight,
     switched_off,
 )
 from minvenus.model.qwen3 import Qwen3
-from tests.model.test_parity import LOAD
+from tests.model.test_parity import NEEDS_TRANSFORMERS, load_by_transformers
 
-SHAPES = {
-    tied: ModelConfig(
-        24,
-        40,
-        2,
-        4,
-        2,
-        head_dim=8,
-        vocab_size=50,
-        rope_theta=1e3,
-        max_position_embeddings=64,
-        tie_word_embeddings=tied,
-    )
-    for tied in (True, False)
-}
+TIED = ModelConfig(
+    24, 40, 2, 4, 2, head_dim=8, vocab_size=50, rope_theta=1e3, max_position_embeddings=64
+)
+SHAPES = {True: TIED, False: replace(TIED, tie_word_embeddings=False)}
 TOKENS, BOUNDS = torch.arange(20) % 50, torch.tensor([0, 8, 20], dtype=torch.int32)
 SOURCES = torch.tensor([0, 3, 6, 9, 18])
 
 
-def adapted(trained=False, rank=3, tied=True, seed=1) -> tuple[Qwen3, Qwen3]:
+def adapted(trained=False, rank=3, tied=True) -> tuple[Qwen3, Qwen3]:
     """A base, and the same with adapters; `trained` = B is no longer zero."""
-    base, model = Qwen3(SHAPES[tied], seed=seed), Qwen3(SHAPES[tied], seed=seed)
-    add_adapters(model, rank, alpha=6.0, seed=0)
+    base, model = Qwen3(SHAPES[tied], seed=1), Qwen3(SHAPES[tied], seed=1)
+    add_adapters(model, rank, seed=0)
     if trained:
         generator = torch.Generator().manual_seed(5)
         for adapter in adapters(model).values():
-            adapter.lora_B.data.normal_(0.0, 0.05, generator=generator)
+            adapter.lora_B.data.normal_(0.0, 0.01, generator=generator)
     return base, model
 
 
+def merged(model: Qwen3) -> Qwen3:
+    """A model without adapters that has the merged weights."""
+    plain = Qwen3(model.config)
+    plain.load_state_dict({name: plain_weight(model, name) for name in plain.state_dict()})
+    return plain
+
+
 def logprobs(model, **options):
-    return model.logprobs(TOKENS, BOUNDS, SOURCES, TOKENS[SOURCES + 1], 0.7, **options)
+    return model.logprobs(TOKENS, BOUNDS, SOURCES, 0.7, **options)
 
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_at_the_start_and_switched_off_the_log_probs_are_the_bases_to_the_last_bit(tied, dtype):
     base, model = adapted(tied=tied)
-    assert torch.equal(logprobs(model, dtype=dtype), logprobs(base, dtype=dtype))
+    expected = logprobs(base, dtype=dtype)
+    assert torch.equal(logprobs(model, dtype=dtype), expected)
     _, trained = adapted(trained=True, tied=tied)
-    assert not torch.equal(logprobs(trained, dtype=dtype), logprobs(base, dtype=dtype))
     with switched_off(trained):
-        assert torch.equal(logprobs(trained, dtype=dtype), logprobs(base, dtype=dtype))
-    assert not torch.equal(logprobs(trained, dtype=dtype), logprobs(base, dtype=dtype)), (
-        "and on again"
-    )
+        assert torch.equal(logprobs(trained, dtype=dtype), expected)
+    assert not torch.equal(logprobs(trained, dtype=dtype), expected), "and on again"
 
 
 def test_switching_off_ends_with_an_error_too():
@@ -84,115 +76,96 @@ def test_one_adapter_worked_by_hand():
     query.weight.data.fill_(0.0)
     query.lora_A.data.fill_(0.5)
     query.lora_B.data.copy_(torch.arange(32.0)[:, None].expand(32, 2))
-    # s = 6 / 2; A x = 0.5 * (1 + ... + 24) = 150, twice; so y_i = 3 * i * 300, and W + s B A has 3 * i in row i
-    assert torch.equal(query(torch.arange(1.0, 25.0)), 900 * torch.arange(32.0))
-    assert torch.equal(query.merged(), 3 * torch.arange(32.0)[:, None].expand(32, 24))
+    # s = 32 / 2; A x = 0.5 * (1 + ... + 24) = 150, twice; so y_i = 16 * i * 300,
+    # and W + s B A has 16 * i in row i
+    assert torch.equal(query(torch.arange(1.0, 25.0)), 4800 * torch.arange(32.0))
+    assert torch.equal(query.merged(), 16 * torch.arange(32.0)[:, None].expand(32, 24))
 
 
 def test_every_matrix_of_the_blocks_has_an_adapter_and_nothing_else_is_trained():
     _, model = adapted()
-    kinds = [f"self_attn.{x}_proj" for x in "qkvo"] + [
-        f"mlp.{x}_proj" for x in ("gate", "up", "down")
-    ]
+    kinds = [f"self_attn.{x}_proj" for x in "qkvo"]
+    kinds += [f"mlp.{x}_proj" for x in ("gate", "up", "down")]
     assert list(adapters(model)) == [f"model.layers.{i}.{kind}" for i in range(2) for kind in kinds]
     trained = {name.rsplit(".", 1)[1] for name, p in model.named_parameters() if p.requires_grad}
     assert trained == {"lora_A", "lora_B"}
 
 
 def test_the_random_matrix_is_that_of_the_seed():
-    def drawn(seed):
-        model = Qwen3(adapted()[0].config)
-        add_adapters(model, 3, 6.0, seed=seed)
+    def matrices(seed):
+        model = Qwen3(TIED)
+        add_adapters(model, 3, seed)
         return torch.cat([adapter.lora_A.flatten() for adapter in adapters(model).values()])
 
-    assert torch.equal(drawn(0), drawn(0)) and not torch.isin(drawn(0), drawn(1)).any()
+    assert torch.equal(matrices(0), matrices(0))
+    assert not torch.isin(matrices(0), matrices(1)).any()
 
 
-def test_merged_equals_unmerged():
-    for tied in (True, False):
-        _, model = adapted(trained=True, tied=tied)
-        plain = Qwen3(SHAPES[tied])
-        plain.load_state_dict({name: plain_weight(model, name) for name in plain.state_dict()})
-        torch.testing.assert_close(logprobs(plain), logprobs(model), rtol=0, atol=1e-5)
+@pytest.mark.parametrize("tied", [True, False])
+def test_merged_equals_unmerged(tied):
+    _, model = adapted(trained=True, tied=tied)
+    torch.testing.assert_close(logprobs(merged(model)), logprobs(model), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_gradients_of_the_adapters_are_those_that_the_merged_weight_gives(recompute):
-    """dL/dB = s dL/dW A^T and dL/dA = s B^T dL/dW, with W the merged weight of a model without adapters."""
+    """dL/dB = s dL/dW A^T and dL/dA = s B^T dL/dW, with W the weight of the merged model."""
     _, model = adapted(trained=True)
     model.model.recompute = recompute
-    plain = Qwen3(SHAPES[True])
-    plain.load_state_dict({name: plain_weight(model, name) for name in plain.state_dict()})
+    plain = merged(model)
     for each in (model, plain):
         logprobs(each).sum().backward()
+    close = {"rtol": 1e-4, "atol": 1e-5}
     for name, adapter in adapters(model).items():
-        d_w = plain.get_parameter(f"{name}.weight").grad
-        torch.testing.assert_close(
-            adapter.lora_B.grad, adapter.scale * d_w @ adapter.lora_A.T, rtol=1e-4, atol=1e-6
-        )
-        torch.testing.assert_close(
-            adapter.lora_A.grad, adapter.scale * adapter.lora_B.T @ d_w, rtol=1e-4, atol=1e-6
-        )
+        d_w = adapter.scale * plain.get_parameter(f"{name}.weight").grad
+        torch.testing.assert_close(adapter.lora_B.grad, d_w @ adapter.lora_A.T, **close)
+        torch.testing.assert_close(adapter.lora_A.grad, adapter.lora_B.T @ d_w, **close)
         assert adapter.weight.grad is None
 
 
 def test_a_base_kept_in_bfloat16_has_adapters_in_float32_that_learn():
-    model = Qwen3(SHAPES[True]).to(torch.bfloat16)
+    model = Qwen3(TIED).to(torch.bfloat16)
     base = logprobs(model)
-    add_adapters(model, 2, 4.0, seed=0)
+    add_adapters(model, 2, seed=0)
     assert torch.equal(logprobs(model), base)
     logprobs(model).sum().backward()
-    assert all(
-        a.lora_B.grad.dtype == torch.float32 and a.lora_B.grad.abs().sum() > 0
-        for a in adapters(model).values()
-    )
-    assert all(a.merged().dtype == torch.bfloat16 for a in adapters(model).values())
+    for adapter in adapters(model).values():
+        gradient = adapter.lora_B.grad
+        assert gradient.dtype == torch.float32 and gradient.abs().sum() > 0
+        assert adapter.merged().dtype == torch.bfloat16
 
 
 def test_the_base_beside_the_adapters_shares_its_tensors_and_runs_in_the_engine():
     base, model = adapted(trained=True)
     shared = base_of(model)
-    assert all(
-        p.data_ptr() == model.get_parameter(name).data_ptr()
-        for name, p in shared.named_parameters()
-    )
+    for name, parameter in shared.named_parameters():
+        assert parameter.data_ptr() == model.get_parameter(name).data_ptr()
     prompt, greedy = [[1, 2, 3]], Sampling(6, temperature=0.0)
     [[ours]], [[theirs]] = (Engine(m, 16, 4).generate(prompt, greedy) for m in (shared, base))
     assert ours == theirs
 
 
-# -------------------------------------------------------------------------------------------------------------- files
+# ----------------------------------------------------------------------------------------- files
 
 
 def test_a_saved_folder_holds_the_merged_weights_and_the_adapter(tmp_path):
     base, model = adapted(trained=True, rank=3)
-    weights.save(model, tmp_path / "model", shard_bytes=4000)
-    torch.testing.assert_close(
-        logprobs(weights.load(tmp_path / "model")), logprobs(model), rtol=0, atol=1e-5
-    )
-    assert adapter_rank(tmp_path / "model") == 3 and adapter_rank(tmp_path) == 0
-    settings = json.loads((tmp_path / "model" / "adapter" / "adapter_config.json").read_text())
-    assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", 3, 6.0)
-    assert settings["target_modules"] == [
-        "down_proj",
-        "gate_proj",
-        "k_proj",
-        "o_proj",
-        "q_proj",
-        "up_proj",
-        "v_proj",
-    ]
-    stored = load_file(tmp_path / "model" / "adapter" / "adapter_model.safetensors")
+    folder = tmp_path / "model"
+    weights.save(model, folder, shard_bytes=4000)
+    torch.testing.assert_close(logprobs(weights.load(folder)), logprobs(model), rtol=0, atol=1e-5)
+    assert adapter_rank(folder) == 3 and adapter_rank(tmp_path) == 0
+    settings = json.loads((folder / "adapter" / "adapter_config.json").read_text())
+    assert (settings["peft_type"], settings["r"], settings["lora_alpha"]) == ("LORA", 3, 32.0)
+    kinds = ["down", "gate", "k", "o", "q", "up", "v"]
+    assert settings["target_modules"] == [f"{kind}_proj" for kind in kinds]
+    stored = load_file(folder / "adapter" / "adapter_model.safetensors")
     b = stored["base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"]
     assert b.shape == (40, 3) and len(stored) == 2 * 14
     _, again = adapted()
-    load_adapter(again, tmp_path / "model" / "adapter")
+    weights.load_adapter(again, folder / "adapter")
     assert torch.equal(logprobs(again), logprobs(model))
-    weights.save(model, tmp_path / "model")
-    weights.save(base, tmp_path / "model")
-    assert not (tmp_path / "model" / "adapter").exists(), (
-        "an adapter goes with the weights that it belonged to"
-    )
+    weights.save(base, folder)
+    assert not (folder / "adapter").exists(), "an adapter goes with the weights it belonged to"
 
 
 def test_an_adapter_of_another_rank_or_shape_does_not_load(tmp_path):
@@ -200,25 +173,16 @@ def test_an_adapter_of_another_rank_or_shape_does_not_load(tmp_path):
     weights.save(model, tmp_path / "model")
     _, other = adapted(rank=4)
     with pytest.raises(ConfigError, match="adapter of rank 3"):
-        load_adapter(other, tmp_path / "model" / "adapter")
+        weights.load_adapter(other, tmp_path / "model" / "adapter")
 
 
-@pytest.mark.skipif(
-    "MINVENUS_TRANSFORMERS_PYTHON" not in os.environ,
-    reason="set MINVENUS_TRANSFORMERS_PYTHON to a python that has transformers",
-)
+@NEEDS_TRANSFORMERS
 @pytest.mark.parametrize("tied", [True, False])
 def test_transformers_loads_the_merged_folder_with_the_log_probs_of_the_adapted_model(
     tied, tmp_path
 ):
     _, model = adapted(trained=True, tied=tied)
     weights.save(model, tmp_path / "saved")
-    out = tmp_path / "theirs.safetensors"
-    done = subprocess.run(
-        [os.environ["MINVENUS_TRANSFORMERS_PYTHON"], "-c", LOAD, tmp_path / "saved", out],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    logits = load_by_transformers(tmp_path / "saved")["logits"]
     tokens = torch.arange(35).view(5, 7) % 50
-    torch.testing.assert_close(model(tokens), load_file(out)["logits"], rtol=0, atol=1e-5)
+    torch.testing.assert_close(model(tokens), logits, rtol=0, atol=1e-5)

@@ -1,6 +1,9 @@
-"""Our forward pass against numbers that transformers computed once (tests/fixtures/make_qwen3_parity.py);
-tests/mutants/model.py shows that they notice a wrong step. Set MINVENUS_TRANSFORMERS_PYTHON to a python that has
-transformers to also let it load what we save."""
+"""Our forward pass against numbers that transformers computed once.
+
+tests/fixtures/make_qwen3_parity.py made them; tests/mutants/model.py shows that they notice a wrong
+step. Set MINVENUS_TRANSFORMERS_PYTHON to a python that has transformers to also let it load what we
+save.
+"""
 
 import json
 import os
@@ -36,35 +39,26 @@ def stored():
 def configs(tmp_path_factory):
     """Case -> ModelConfig, read from the config.json text that transformers wrote."""
     path = tmp_path_factory.mktemp("configs") / "config.json"
-    found = {}
+    configs = {}
     with safe_open(FIXTURE, "pt") as file:
         texts = json.loads(file.metadata()["configs"])
     for case, raw in texts.items():
         path.write_text(json.dumps(raw))
-        found[case] = ModelConfig.from_json(path)
-    return found
+        configs[case] = ModelConfig.from_json(path)
+    return configs
 
 
 def build(config, stored, case):
     model = Qwen3(config)
-    prefix = f"{case}/weights/"
-    own = {
-        name.removeprefix(prefix): tensor
-        for name, tensor in stored.items()
-        if name.startswith(prefix)
-    }
-    model.load_state_dict(own)
+    model.load_state_dict({name: stored[f"{case}/weights/{name}"] for name in model.state_dict()})
     return model.requires_grad_(False)
 
 
 def run(model, tokens):
-    """Logits, and the output of the embedding, of every layer and of the last norm, each [B, L, ...]."""
+    """Logits, and the outputs of the embedding, every layer and the last norm, each [B, L, ...]."""
     hidden = []
-    parts = (model.model.embed_tokens, *model.model.layers, model.model.norm)
-    for part in parts:
-        part.register_forward_hook(
-            lambda part, args, out: hidden.append(out.view(*tokens.shape, -1))
-        )
+    for part in (model.model.embed_tokens, *model.model.layers, model.model.norm):
+        part.register_forward_hook(lambda *args: hidden.append(args[-1].view(*tokens.shape, -1)))
     return model(tokens), hidden
 
 
@@ -77,7 +71,7 @@ def test_logits_and_every_layers_hidden_states_agree_with_transformers(case, con
     torch.testing.assert_close(logits, stored[f"{case}/logits"], rtol=0, atol=LIMIT)
 
 
-# ----------------------------------------------------------------------- the other way: transformers loads our folder
+# --------------------------------------------------- the other way: transformers loads our folder
 
 LOAD = """
 import sys, torch
@@ -91,12 +85,21 @@ tokens = torch.arange(35).view(5, 7) % model.config.vocab_size
 saved = {n: p.detach().clone() for n, p in model.named_parameters()}
 save_file({"logits": model.float()(tokens).logits.detach().contiguous(), **saved}, out)
 """
-
-
-@pytest.mark.skipif(
-    "MINVENUS_TRANSFORMERS_PYTHON" not in os.environ,
-    reason="set MINVENUS_TRANSFORMERS_PYTHON to a python that has transformers",
+PYTHON = os.environ.get("MINVENUS_TRANSFORMERS_PYTHON")
+NEEDS_TRANSFORMERS = pytest.mark.skipif(
+    not PYTHON, reason="set MINVENUS_TRANSFORMERS_PYTHON to a python that has transformers"
 )
+
+
+def load_by_transformers(folder):
+    """The parameters that transformers loads, and its "logits" of some tokens."""
+    out = folder.parent / "theirs.safetensors"
+    done = subprocess.run([PYTHON, "-c", LOAD, folder, out], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return load_file(out)
+
+
+@NEEDS_TRANSFORMERS
 @pytest.mark.parametrize(
     "case, dtype, shard_bytes",
     [
@@ -112,19 +115,11 @@ def test_transformers_loads_a_saved_folder_bit_for_bit_with_the_same_logits(
     model = build(configs[case], stored, case).to(dtype)
     weights.save(model, tmp_path / "saved", shard_bytes=shard_bytes)
     assert (tmp_path / "saved" / "model.safetensors").exists() == (shard_bytes == 10**9)
-    out = tmp_path / "theirs.safetensors"
-    done = subprocess.run(
-        [os.environ["MINVENUS_TRANSFORMERS_PYTHON"], "-c", LOAD, tmp_path / "saved", out],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    theirs = load_file(out)
+    theirs = load_by_transformers(tmp_path / "saved")
     logits = theirs.pop("logits")
     ours = model.state_dict()
     assert theirs.keys() == ours.keys()
-    assert all(
-        theirs[name].dtype == dtype and torch.equal(theirs[name], ours[name]) for name in ours
-    )
+    for name, tensor in theirs.items():
+        assert tensor.dtype == dtype and torch.equal(tensor, ours[name])
     tokens = torch.arange(35).view(5, 7) % configs[case].vocab_size
     torch.testing.assert_close(model.float()(tokens), logits, rtol=0, atol=LIMIT)

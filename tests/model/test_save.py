@@ -1,4 +1,4 @@
-"""A folder that is saved is complete or not there, whatever happens on the way; nothing else is deleted."""
+"""A saved folder is whole or not there, whatever happens; nothing else is deleted."""
 
 import os
 import shutil
@@ -11,27 +11,26 @@ from minvenus.config import ConfigError
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import load, save
-from tests.model.checkpoints import TIED, UNTIED, same
+from tests.model.checkpoints import INDEX, TIED, UNTIED, same
 
-# ---------------------------------------------------------------------------------------------------- refusals of save
+# ------------------------------------------------------------------------------ refusals of save
 
 
 def test_save_refuses_to_delete_files_that_are_not_a_checkpoints(single, tmp_path):
-    (single / "diary.txt").write_text("dear diary")
+    diary = single / "diary.txt"
+    diary.write_text("dear diary")
     with pytest.raises(ConfigError, match=r"would delete diary\.txt"):
         save(Qwen3(TIED, seed=1), single)
-    assert (single / "diary.txt").exists() and same(load(single), Qwen3(TIED))
-    assert os.listdir(tmp_path) == ["single"]
+    assert same(load(single), Qwen3(TIED)) and os.listdir(tmp_path) == ["single"]
     with pytest.raises(NotADirectoryError):
-        save(Qwen3(TIED, seed=1), single / "diary.txt")
-    assert (single / "diary.txt").read_text() == "dear diary"
+        save(Qwen3(TIED, seed=1), diary)
+    assert diary.read_text() == "dear diary"
 
 
 def test_save_again_with_fewer_shards_or_the_same_tokenizer_replaces_everything(sharded):
-    (sharded / "tokenizer.json").write_text("{}")
-    save(
-        Qwen3(TIED, seed=1), sharded, tokenizer_files={"tokenizer.json": sharded / "tokenizer.json"}
-    )
+    tokenizer = sharded / "tokenizer.json"
+    tokenizer.write_text("{}")
+    save(Qwen3(TIED, seed=1), sharded, {"tokenizer.json": tokenizer})
     assert sorted(os.listdir(sharded)) == ["config.json", "model.safetensors", "tokenizer.json"]
     assert same(load(sharded), Qwen3(TIED, seed=1))
 
@@ -42,7 +41,7 @@ def test_saving_through_a_link_replaces_the_folder_and_keeps_the_link(single, tm
     assert (tmp_path / "latest").is_symlink() and same(load(single), Qwen3(TIED, seed=1))
 
 
-# ------------------------------------------------------------------------------------------------------------- crashes
+# --------------------------------------------------------------------------------------- crashes
 
 
 class Death(BaseException):
@@ -50,62 +49,76 @@ class Death(BaseException):
 
 
 def die_at(step, patch, for_good):
-    """Let the step-th touch of the disk fail, half done where it can be; `for_good`, every later one too."""
-    count = [0]
+    """Let the step-th touch of the disk fail, half done where it can be; `for_good`, every later
+    one too."""
+    touches = 0
 
     def wrap(module, name, half=None):
         real = getattr(module, name)
 
         def touch(*args, **kwargs):
-            count[0] += 1
-            if count[0] == step or (for_good and count[0] > step):
-                if half and count[0] == step:
-                    half(*args)
+            nonlocal touches
+            touches += 1
+            if touches == step and half:
+                half(*args)
+            if touches == step or (for_good and touches > step):
                 raise Death(name)
             return real(*args, **kwargs)
 
         patch.setattr(module, name, touch)
 
-    def half_deleted(folder, *args, **kwargs):
-        next(Path(folder).iterdir()).unlink()
-
     wrap(os, "rename")
     wrap(os, "fsync")
     wrap(Path, "mkdir")
-    wrap(Path, "write_text", lambda path, *a: path.write_bytes(b"{"))
+    wrap(Path, "write_text", lambda path, *_: path.write_bytes(b"{"))
     wrap(weights, "save_file", lambda tensors, path: Path(path).write_bytes(b"half a file"))
     wrap(shutil, "copyfile", lambda source, target: Path(target).write_bytes(b""))
-    wrap(shutil, "rmtree", half_deleted)
-    return count
+    wrap(shutil, "rmtree", lambda folder, *_: (folder / "config.json").unlink(missing_ok=True))
 
 
 @pytest.mark.parametrize("for_good", [True, False], ids=["process-dies", "one-error"])
-def test_a_crash_at_any_step_leaves_no_folder_or_a_whole_one(for_good, tmp_path, monkeypatch):
-    model, vocab = Qwen3(UNTIED, seed=2), tmp_path / "tokenizer.json"
-    vocab.write_text("new")
-    step, outcomes, done = 0, [], False
+@pytest.mark.parametrize("fresh", [True, False], ids=["no-folder-before", "replacing"])
+def test_a_crash_at_any_step_leaves_the_old_checkpoint_or_the_new_one(
+    for_good, fresh, tmp_path, monkeypatch
+):
+    old, new = Qwen3(TIED, seed=1), Qwen3(UNTIED, seed=2)
+    outcomes, done = [], False
     while not done:
-        step += 1
-        folder = tmp_path / str(step) / "m"
+        root = tmp_path / str(len(outcomes))
+        root.mkdir()
+        vocab, folder = root / "tokenizer.json", root / "m"
+        vocab.write_text("old")
+        if not fresh:
+            save(old, folder, {"tokenizer.json": vocab})
+        vocab.write_text("new")
         with monkeypatch.context() as patch:
-            die_at(step, patch, for_good)
+            die_at(len(outcomes) + 1, patch, for_good)
             try:
-                save(model, folder, {"tokenizer.json": vocab}, shard_bytes=9_000)
+                save(new, folder, {"tokenizer.json": vocab}, shard_bytes=9_000)
                 done = True
             except Death:
                 pass
-        outcomes.append(folder.exists())
-        if folder.exists():
-            assert same(load(folder), model) and (folder / "tokenizer.json").read_text() == "new"
-        save(model, folder, {"tokenizer.json": vocab})  # and life goes on
-        assert same(load(folder), model) and os.listdir(folder.parent) == ["m"]
-    assert step > 10 and outcomes == sorted(outcomes) and {*outcomes} == {False, True}
+        if fresh and not folder.exists():
+            outcomes.append("nothing")
+        else:
+            outcomes.append(what_is_there(folder, old, new))
+        save(old, folder, {"tokenizer.json": vocab})  # and life goes on
+        assert same(load(folder), old) and sorted(os.listdir(root)) == ["m", "tokenizer.json"]
+    order = ["nothing" if fresh else "old", "beside", "new"]
+    assert len(outcomes) > 15 and outcomes == sorted(outcomes, key=order.index)
+    assert {order[0], "new"} <= {*outcomes} and outcomes.count("beside") <= 2
 
 
-def test_an_error_on_the_way_leaves_the_folder_that_was_there(single, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"gone\.json"):
-        save(Qwen3(TIED, seed=9), single, tokenizer_files={"gone.json": tmp_path / "gone.json"})
-    assert same(load(single), Qwen3(TIED)) and os.listdir(tmp_path) == ["single"]
+def what_is_there(folder, old, new):
+    """Which checkpoint is there, every file of it; "beside" = the new one, not renamed yet."""
+    place, outcome = folder, "new"
+    if not (folder / "config.json").exists() or not (folder / "tokenizer.json").exists():
+        place, outcome = atomic.unfinished(folder), "beside"
+    elif (folder / "tokenizer.json").read_text() == "old":
+        outcome = "old"
+    assert same(load(place), old if outcome == "old" else new)
+    assert (place / INDEX).exists() == (outcome != "old")
+    return outcome
 
 
 @pytest.mark.skipif(
@@ -126,7 +139,7 @@ def test_every_file_is_on_the_disk_before_the_folder_gets_its_name(single, monke
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "rename", rename)
     save(Qwen3(TIED, seed=1), single)
-    assert single.parent in synced, "and the new name itself"
+    assert single.parent in synced
 
 
 def test_a_file_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):

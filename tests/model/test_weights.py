@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -21,7 +19,7 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import load, model_fingerprint, save
 from tests.model.checkpoints import INDEX, TIED, UNTIED, same
 
-# --------------------------------------------------------------------------------------------------------- round trips
+# ----------------------------------------------------------------------------------- round trips
 
 
 @pytest.mark.parametrize("config", [TIED, UNTIED], ids=["tied", "untied"])
@@ -31,32 +29,17 @@ def test_save_then_load_is_bit_exact(config, dtype, shard_bytes, tmp_path):
     model = Qwen3(config, seed=5).to(dtype)
     save(model, tmp_path / "m", shard_bytes=shard_bytes)
     assert same(load(tmp_path / "m", dtype=dtype), model)
-    assert all(load_file(path) for path in (tmp_path / "m").glob("*.safetensors")), (
-        "no file is empty"
-    )
-
-
-@settings(max_examples=max(5, settings.default.max_examples // 4))
-@given(bits=st.lists(st.integers(0, 2**16 - 1), min_size=8, max_size=8))
-def test_every_bfloat16_bit_pattern_survives(bits, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bits") / "m"
-    model = Qwen3(TIED).bfloat16()
-    pattern = torch.tensor(bits, dtype=torch.int32).to(torch.int16)
-    model.model.layers[0].self_attn.q_norm.weight.data = pattern.view(
-        torch.bfloat16
-    )  # NaN payloads among them
-    save(model, folder)
-    loaded = load(folder, dtype=torch.bfloat16).model.layers[0].self_attn.q_norm.weight
-    assert torch.equal(loaded.view(torch.int16), pattern)
+    files = (tmp_path / "m").glob("*.safetensors")
+    assert all(load_file(path) for path in files), "no file is empty"
 
 
 @pytest.mark.parametrize(
-    "stored, wanted", [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)]
+    "stored, dtype", [(torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)]
 )
-def test_load_converts_to_the_type_asked_for_and_defaults_to_float32(stored, wanted, single):
+def test_load_converts_to_the_type_asked_for_and_defaults_to_float32(stored, dtype, single):
     model = Qwen3(TIED).to(stored)
     save(model, single)
-    assert same(load(single, dtype=wanted), model.to(wanted))
+    assert same(load(single, dtype=dtype), model.to(dtype))
     assert load(single).head_weight.dtype == torch.float32
 
 
@@ -73,27 +56,19 @@ def test_loading_draws_no_random_numbers_and_its_parameters_can_be_trained(singl
     assert all(p.requires_grad and p.grad is not None for p in model.parameters())
 
 
-# ----------------------------------------------------------------------------------------------- what is in the folder
+# ------------------------------------------------------------------------- what is in the folder
 
 
 def test_a_saved_folder_holds_what_transformers_asks_for(tmp_path):
     (tmp_path / "tiny.json").write_text("{}")
-    save(
-        Qwen3(TIED).bfloat16(),
-        tmp_path / "m",
-        tokenizer_files={"tokenizer.json": tmp_path / "tiny.json"},
-    )
-    assert sorted(os.listdir(tmp_path / "m")) == [
-        "config.json",
-        "model.safetensors",
-        "tokenizer.json",
-    ]
-    config = json.loads((tmp_path / "m" / "config.json").read_text())
-    assert config["dtype"] == config["torch_dtype"] == "bfloat16" and config["architectures"] == [
-        "Qwen3ForCausalLM"
-    ]
-    assert ModelConfig.from_json(tmp_path / "m") == TIED
-    with safe_open(tmp_path / "m" / "model.safetensors", "pt") as file:
+    folder = tmp_path / "m"
+    save(Qwen3(TIED).bfloat16(), folder, {"tokenizer.json": tmp_path / "tiny.json"})
+    assert sorted(os.listdir(folder)) == ["config.json", "model.safetensors", "tokenizer.json"]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["dtype"] == config["torch_dtype"] == "bfloat16"
+    assert config["architectures"] == ["Qwen3ForCausalLM"]
+    assert ModelConfig.from_json(folder) == TIED
+    with safe_open(folder / "model.safetensors", "pt") as file:
         assert file.metadata() == {"format": "pt"}
     assert sorted(os.listdir(tmp_path)) == ["m", "tiny.json"]
 
@@ -114,9 +89,8 @@ def test_shards_keep_to_the_limit_and_the_index_lists_every_tensor_once(sharded)
         held = load_file(sharded / name)
         sizes.append(sum(t.nbytes for t in held.values()))
         assert {n for n, file in index["weight_map"].items() if file == name} == held.keys()
-    assert max(sizes) <= 8_000 and all(a + b > 8_000 for a, b in pairwise(sizes)), (
-        "and no shard more than it takes"
-    )
+    assert max(sizes) <= 8_000
+    assert all(a + b > 8_000 for a, b in pairwise(sizes)), "no shard more than it takes"
 
 
 def test_a_second_copy_of_the_embedding_is_ignored_when_tied(single):
@@ -125,16 +99,18 @@ def test_a_second_copy_of_the_embedding_is_ignored_when_tied(single):
     assert same(load(single), Qwen3(TIED))
 
 
-# -------------------------------------------------------------------------------------------------------------- memory
+# ---------------------------------------------------------------------------------------- memory
 
 MEASURE = """
 import sys, torch
 from minvenus.model.weights import load
 def status(key):
-    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(key))
-load(sys.argv[1])                                  # every library page that loading needs is in memory now
+    for line in open("/proc/self/status"):
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+load(sys.argv[1])  # every library page that loading needs is in memory now
 before = status("VmRSS")
-for dtype in (torch.bfloat16, torch.float32):      # the larger one last: the peak of a process never falls
+for dtype in (torch.bfloat16, torch.float32):  # the larger one last: a peak never falls
     model = load(sys.argv[2], dtype=dtype)
     print((status("VmHWM") - before) / sum(p.nbytes for p in model.parameters()))
     del model
@@ -145,18 +121,16 @@ for dtype in (torch.bfloat16, torch.float32):      # the larger one last: the pe
     not Path("/proc/self/status").exists(), reason="reads the peak memory from /proc"
 )
 def test_peak_memory_while_loading_stays_under_1_2_times_the_weights(single, tmp_path):
-    """Peak resident memory (VmHWM, which counts mapped file pages too) of a fresh process, less what it held before
-    the load.
+    """Peak resident memory (VmHWM, which counts mapped file pages too) of a fresh process, less
+    what it held before the load.
 
-    Half of this model is its embedding: in bfloat16, converting whole tensors would take 2 times the weights, mapping
-    the file 3.
+    Half of this model is its embedding: in bfloat16, converting whole tensors would take 2 times
+    the weights, mapping the file 3.
     """
     config = ModelConfig(512, 1024, 10, 8, 4, head_dim=64, vocab_size=50_000)
     with torch.device("meta"):
         model = Qwen3(config)
-    save(
-        model.to_empty(device="cpu"), tmp_path / "big"
-    )  # what the numbers are does not matter here
+    save(model.to_empty(device="cpu"), tmp_path / "big")  # the numbers do not matter here
     assert 180e6 < (tmp_path / "big" / "model.safetensors").stat().st_size < 400e6
     done = subprocess.run(
         [sys.executable, "-c", MEASURE, single, tmp_path / "big"],
@@ -166,34 +140,31 @@ def test_peak_memory_while_loading_stays_under_1_2_times_the_weights(single, tmp
     )
     assert done.returncode == 0, done.stderr
     shutil.rmtree(tmp_path / "big")
-    halves, wholes = map(float, done.stdout.split())
-    assert 0.9 < halves < 1.2 and 0.9 < wholes < 1.2, (
-        f"bfloat16 {halves:.2f} x, float32 {wholes:.2f} x the weights"
-    )
+    for ratio in done.stdout.split():
+        assert 0.9 < float(ratio) < 1.2
+
+
+# ----------------------------------------------------------------------------------- fingerprint
 
 
 def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
     tmp_path, monkeypatch
 ):
     def write(folder, tensors):
-        (tmp_path / folder).mkdir()
-        files = {
-            "a.safetensors": tensors,
-            "b.safetensors": b"b",
-            "config.json": b"{}",
-            "notes.txt": b"?",
-        }
-        for name, content in files.items():
-            (tmp_path / folder / name).write_bytes(content)
-        return str(tmp_path / folder)
+        path = tmp_path / folder
+        path.mkdir()
+        (path / "a.safetensors").write_bytes(tensors)
+        for name in ("b.safetensors", "config.json", "notes.txt"):
+            (path / name).write_bytes(b"b")
+        return path
 
     one, same, other = write("one", b"12"), write("same", b"12"), write("other", b"13")
     first = model_fingerprint(one)
-    (tmp_path / "same" / "notes.txt").write_bytes(b"!")
+    (same / "notes.txt").write_bytes(b"!")
     real = Path.glob
     monkeypatch.setattr(Path, "glob", lambda self, pattern: reversed(sorted(real(self, pattern))))
     assert model_fingerprint(same) == first != model_fingerprint(other)
-    (tmp_path / "same" / "config.json").write_bytes(b"[]")
+    (same / "config.json").write_bytes(b"[]")
     assert model_fingerprint(same) != first, "another tokenizer or shape is another model"
-    files = [f"{one}/a.safetensors", f"{other}/a.safetensors", "/nowhere"]
+    files = [one / "a.safetensors", other / "a.safetensors", "/nowhere"]
     assert len(set(map(model_fingerprint, files))) == 3, "a tokenizer's file, for a served model"

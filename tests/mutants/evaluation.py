@@ -1,17 +1,18 @@
-"""Known bugs of grading, evaluation numbers and the results file (39, 44 to 46, 49 to 51, and relatives)."""
+"""Known bugs of grading, evaluation numbers and the results file (39, 44 to 46, 49 to 51, and
+relatives)."""
 
 from tests.mutants.mutant import mutant
 
 AGGREGATE = "minvenus.evaluation.aggregate:"
 JUDGE = "minvenus.evaluation.judge:"
 RESULTS = "minvenus.evaluation.results:"
-WEIGHTS = "minvenus.model.weights:"
 NUMBERS = "evaluation/test_aggregate.py::"
 SAVED = "evaluation/test_results.py::"
+FINGERPRINT = SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files"
 JUDGED = "evaluation/test_judge.py::"
 READ = "evaluation/test_read_verdict.py::"
 FINGERPRINT = (
-    "model/test_weights.py::"
+    "train/test_checkpoint.py::"
     "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else"
 )
 FIXED = (
@@ -24,7 +25,8 @@ KEPT = (
 )
 FAILS = (
     JUDGED
-    + "test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps[bad request]"
+    + "test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_that_helps"
+    + "[bad request]"
 )
 
 MUTANTS = (
@@ -103,7 +105,7 @@ MUTANTS = (
         39,
         "a run without a verdict is wrong",
         SAVED + "test_grades_become_verdicts_and_an_unknown_one_has_its_reason",
-        (RESULTS + "graded", "correct = None if", "correct = False if"),
+        (RESULTS + "graded", "note=note", "note=note, correct=False"),
     ),
     mutant(
         54,
@@ -112,14 +114,15 @@ MUTANTS = (
         (
             RESULTS + "make_runs",
             "results.add(running.pop(episode), rollout)",
-            "result_of(rollout_to_json(rollout) | dict(source='', exact_match=0, run=running.pop(episode)))",
+            "result_of(rollout_to_json(rollout) | "
+            "dict(source='', exact_match=0, run=running.pop(episode)))",
         ),
     ),
     mutant(
         39,
         "a question counts in pass@k as soon as one run is right, although another is unknown",
         NUMBERS + "test_whether_a_question_counts_does_not_depend_on_its_results",
-        (AGGREGATE + "pass_share", "if len(verdicts) >= k:", "if len(verdicts) >= k or True in verdicts:"),
+        (AGGREGATE + "pass_share", ">= k:  ", ">= k or True in verdicts:  "),
         (AGGREGATE + "pass_share", "pass_at_k(len(verdicts), ", "pass_at_k(len(runs), "),
     ),
     mutant(
@@ -155,7 +158,7 @@ MUTANTS = (
         46,
         "another temperature is accepted on resume",
         FIXED,
-        (RESULTS + "fixed_settings", "MAY_CHANGE", 'MAY_CHANGE | {"temperature"}'),
+        (RESULTS + "fixed_settings", "MAY_CHANGE", '[*MAY_CHANGE, "temperature"]'),
     ),
     mutant(
         46,
@@ -189,27 +192,30 @@ MUTANTS = (
         39,
         "a failed run stays failed when it is made again",
         SAVED + "test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_counts",
-        (RESULTS + "read_results", "results[result.question.id, result.run] = result",
-         "results.setdefault((result.question.id, result.run), result)"),
+        (
+            RESULTS + "read_results",
+            "results[result.question.id, result.run] = result",
+            "results.setdefault((result.question.id, result.run), result)",
+        ),
     ),
     mutant(
         46,
         "evaluations that were graded differently are compared",
-        NUMBERS
-        + "test_evaluations_that_were_graded_differently_or_have_other_questions_or_truths_are_refused",
+        NUMBERS + "test_evaluations_that_were_graded_differently_or_have_other_questions_"
+        "or_truths_are_refused",
         (AGGREGATE + "refuse_unlike", "if a.graded_by != b.graded_by:", "if False:"),
     ),
     mutant(
         46,
         "other weights under the same name are the same model",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", "{content.hexdigest()}", ""),
+        ("minvenus.files:model_fingerprint", "{content.hexdigest()}", ""),
     ),
     mutant(
         49,
         "a model's fingerprint depends on the order of its folder",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", "paths = sorted([*root", "paths = ([*root"),
+        ("minvenus.files:model_fingerprint", "paths = sorted([*root", "paths = ([*root"),
     ),
     mutant(
         50,
@@ -227,11 +233,7 @@ MUTANTS = (
         51,
         "runs without a call lower the browse ratio",
         NUMBERS + "test_runs_without_a_call_and_the_same_runs_again_change_no_browse_ratio",
-        (
-            AGGREGATE + "browse_ratio",
-            "fmean(ratios)",
-            "sum(ratios) / len(calls)",
-        ),
+        (AGGREGATE + "browse_ratio", "fmean(ratios)", "sum(ratios) / len(calls)"),
     ),
     mutant(
         51,
@@ -281,6 +283,18 @@ MUTANTS = (
         (RESULTS + "make_runs", "if run == 0 else", "if run < 0 else"),
     ),
     mutant(
+        50,
+        "the torn line of a full disk stays in front of the next run",
+        SAVED + "test_a_line_that_did_not_fit_the_disk_is_dropped_and_the_others_are_saved",
+        (RESULTS + "make_runs", "drop_torn_line(results.path)", "pass"),
+    ),
+    mutant(
+        54,
+        "five failed runs stop an evaluation although others between them are well",
+        "test_eval.py::test_failures_that_do_not_follow_each_other_do_not_stop_an_evaluation",
+        (RESULTS + "make_runs", "FAILURES, 1 - 1 / FAILURES", "50, 4 / 50"),
+    ),
+    mutant(
         54,
         "an evaluation takes the place of a training run's settings",
         "test_eval.py::test_what_cannot_work_is_one_clear_line_and_exit_code_2",
@@ -290,6 +304,6 @@ MUTANTS = (
         46,
         "another tokenizer or shape counts as the same model",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", ', *root.glob("*.json")]', "]"),
+        ("minvenus.files:model_fingerprint", ', *root.glob("*.json")]', "]"),
     ),
 )

@@ -2,38 +2,33 @@
 
 from tests.mutants.mutant import mutant
 
-AUDIT, COMPARE, LAB, RESULTS, THEORY = (
-    f"minvenus.experiments.{name}:" for name in ("audit", "compare", "lab", "results", "theory")
+AUDIT, COMPARE, LAB, METHODS, RESULTS = (
+    f"minvenus.experiments.{name}:" for name in ("audit", "compare", "lab", "methods", "results")
 )
-IN_AUDIT, IN_COMPARE, IN_LAB, IN_RESULTS = (
-    f"experiments/test_{name}.py::" for name in ("audit", "compare", "lab", "results")
+ENUMERATION = "tests.igpo.enumeration:"
+IN_AUDIT, IN_CALCULATOR, IN_COMPARE, IN_LAB, IN_RESULTS = (
+    f"experiments/test_{name}.py::" for name in ("audit", "calculator", "compare", "lab", "results")
 )
+IN_GRADIENT = "igpo/test_gradient.py::"
 PAIRED = (
     IN_COMPARE
-    + "test_runs_of_one_number_have_the_same_start_questions_and_sampling_seed_whatever_their_method"
+    + "test_runs_of_one_number_have_the_same_start_questions_and_sampling_seed_in_every_method"
 )
+NAMED = IN_COMPARE + "test_a_method_is_its_recipe_with_the_changes_behind_it_and_nothing_else"
 AUDITED = IN_AUDIT + "test_both_numbers_of_a_batch_worked_by_hand"
-PLANNED = IN_COMPARE + "test_what_is_changed_after_the_plan_is_said_and_never_forgotten"
+PLANNED = IN_COMPARE + "test_a_comparison_is_planned_once_and_goes_on_only_with_the_same_plan"
 UPDATED = IN_LAB + "test_an_update_is_a_step_on_eight_groups_of_four_rollouts_of_the_runs_own_seed"
+PROBED = (
+    IN_AUDIT
+    + "test_the_start_is_probed_and_where_there_are_later_rollouts_the_newest_checkpoint_too"
+)
 
 MUTANTS = (
     mutant(
         5,
-        "the interquartile mean trims one end only",
-        IN_RESULTS + "test_the_interquartile_mean_leaves_out_the_lowest_and_the_highest_quarter",
-        (RESULTS + "interquartile_mean", "runs // 4:runs - runs // 4", "runs // 4:"),
-    ),
-    mutant(
-        5,
         "runs are drawn without replacement, so that an interval has no width",
         IN_RESULTS + "test_the_interval_equals_the_percentiles_over_all_resamples",
-        (RESULTS + "interval", "(DRAWS, len(array)))", "(1, len(array)), replace=False)"),
-    ),
-    mutant(
-        5,
-        "the interval beside an interquartile mean is that of the mean",
-        IN_RESULTS + "test_the_interval_is_that_of_the_statistic_itself",
-        (RESULTS + "interval", "percentile(statistic(drawn)", "percentile(mean(drawn)"),
+        (RESULTS + "interval", "(DRAWS, len(runs)))", "(1, len(runs)), replace=False)"),
     ),
     mutant(
         5,
@@ -45,7 +40,14 @@ MUTANTS = (
         5,
         "only the runs of each checkpoint are drawn, never the checkpoints",
         IN_RESULTS + "test_drawing_checkpoints_equals_the_percentiles_over_all_such_draws",
-        (RESULTS + "interval", "[:, start]", "[:, start] * 0 + start"),
+        (RESULTS + "draw_starts", "rng.integers(starts, size=DRAWS)", "np.full(DRAWS, start)"),
+    ),
+    mutant(
+        5,
+        "one checkpoint is drawn for all runs",
+        IN_RESULTS + "test_how_often_intervals_hold_the_truth",
+        (RESULTS + "draw_starts", "samples[rows, start::starts]", "samples[rows, :]"),
+        (RESULTS + "draw_starts", "len(runs[start::starts])", "len(runs)"),
     ),
     mutant(
         51,
@@ -57,86 +59,109 @@ MUTANTS = (
         51,
         "the methods of a seed begin at different checkpoints",
         PAIRED,
-        (COMPARE + "main", "starts[i % len(starts)]", "starts[len(jobs) % len(starts)]"),
+        (
+            COMPARE + "main",
+            "run_settings(config, start, ",
+            "run_settings(config, starts[len(jobs) % len(starts)], ",
+        ),
     ),
     mutant(
         51,
         "every run has questions of its own, whatever its seed",
         PAIRED,
-        (COMPARE + "main", "method, i)", "method, len(jobs))"),
+        (COMPARE + "main", "start, method, i)", "start, method, len(jobs))"),
     ),
     mutant(
         51,
         "a run has collapsed against another run's start",
         IN_RESULTS + "test_a_run_has_collapsed_against_its_own_start",
-        (RESULTS + "results", "COLLAPSED * run[", "COLLAPSED * of_seeds[0]["),
+        (RESULTS + "tables", "COLLAPSED * run[", "COLLAPSED * method_runs[0]["),
     ),
     mutant(
         51,
-        "until the first run has numbers a new plan replaces the old one",
+        "a comparison goes on with another plan",
         PLANNED,
-        (COMPARE + "register", "if path.is_file()", "if path.is_file() and begun"),
+        (COMPARE + "write_plan", "planned.get(name) != value:", "not plan:"),
     ),
     mutant(
         51,
-        "a change of the plan replaces the plan",
+        "a plan is written after the first run",
         PLANNED,
-        (COMPARE + "register", "plans.append(", "plans.clear() or plans.append("),
+        (COMPARE + "write_plan", "elif list(", "elif not list("),
+    ),
+    mutant(
+        51,
+        "a method's last change replaces those before it",
+        NAMED,
+        (METHODS + "method_settings", "settings |= ", 'settings = {"recipe": recipe} | '),
+    ),
+    mutant(
+        51,
+        "the shared settings win against those of a method",
+        NAMED,
+        (
+            COMPARE + "run_settings",
+            "shared | method_settings(method)",
+            "method_settings(method) | shared",
+        ),
     ),
     mutant(
         12,
         "the lab credits the choice with the next turn's advantage",
         IN_LAB + "test_the_gradient_is_that_of_the_shipped_loss",
-        (LAB + "policy_gradient", "row[::2]", "row[1::2]"),
+        (LAB + "policy_gradient", "row[2 * k]", "row[min(2 * k + 1, len(row) - 1)]"),
     ),
     mutant(
         51,
         "a group counts once, in however many orders it can be drawn",
-        "igpo/test_gradient.py::test_centred_outcomes_without_discount_give_the_true_gradient",
-        (THEORY + "expected_update", " / math.factorial(count)", ""),
+        IN_GRADIENT + "test_centred_outcomes_without_discount_give_the_true_gradient",
+        (ENUMERATION + "expected_update", " / math.factorial(count)", ""),
     ),
     mutant(
         51,
         "the start checkpoint counts in the area of every method",
         IN_RESULTS + "test_the_numbers_of_a_run_come_from_its_metrics",
-        (RESULTS + "read_curves", " if step > 0]", "]"),
+        (RESULTS + "read_curves", "if step > 0:", "if step >= 0:"),
     ),
     mutant(
         51,
         "differences between runs of different seeds",
         IN_RESULTS + "test_the_tables_with_differences_of_paired_runs_worked_by_hand",
-        (RESULTS + "results", ", runs[other]))", ", reversed(runs[other])))"),
+        (RESULTS + "tables", "runs[other], strict", "runs[other][::-1], strict"),
     ),
     mutant(
         51,
         "the correlation beside R^2 is not squared",
         AUDITED,
-        (AUDIT + "audit_batch", "explained and explained ** 2", "explained"),
+        (AUDIT + "audit_batch", "explained ** 2", "explained"),
     ),
     mutant(
         51,
         "gains are correlated with progress as they are, not by rank",
         AUDITED,
-        (AUDIT + "audit_batch", "correlated(ranks(a), ranks(b))", "correlated(a, b)"),
+        (
+            AUDIT + "audit_batch",
+            "correlated(ranks(gains), ranks(progress))",
+            "correlated(gains, progress)",
+        ),
     ),
     mutant(
         51,
         "a probe's gain counts the wrapper's tokens",
         IN_AUDIT + "test_a_probe_gains_what_the_answers_own_tokens_gain_from_its_turn",
-        (AUDIT + "probe_rows", "belief(logprobs[wrapped.start:]", "belief(logprobs"),
+        (AUDIT + "probe_gains", "belief(after[wrapped.start:]", "belief(after"),
     ),
     mutant(
         51,
         "the start is probed again for the model after training",
-        IN_AUDIT
-        + "test_the_start_is_probed_and_where_there_are_later_rollouts_the_newest_checkpoint_too",
-        (AUDIT + "audit_run", 'newest / "model"', 'models["before"]'),
+        PROBED,
+        (AUDIT + "audit_run", "models |= last_model(folder)", 'models["after"] = models["before"]'),
     ),
     mutant(
         12,
         "the lab compares all rollouts of a step as one group",
         UPDATED,
-        (LAB + "sample", "i // GROUP_SIZE", "0"),
+        (LAB + "advantages", "i // GROUP_SIZE", "0"),
     ),
     mutant(
         12,
@@ -147,30 +172,31 @@ MUTANTS = (
     mutant(
         51,
         "pushes to go on are not per time that a hop is reached",
-        "experiments/test_theory.py::test_pushes_are_per_time_that_a_hop_is_reached_and_in_lengths_of_the_gradient",
-        (THEORY + "push_to_go_on", " / reached / gradient", " / gradient"),
+        IN_GRADIENT
+        + "test_pushes_are_per_time_that_a_hop_is_reached_and_in_lengths_of_the_gradient",
+        (ENUMERATION + "push_to_go_on", " / reached / gradient", " / gradient"),
     ),
     mutant(
         51,
         "the calculator shows the outcome without its penalty",
-        "experiments/test_calculator.py::test_the_table_word_for_word",
+        IN_CALCULATOR + "test_the_table_word_for_word",
         (
-            "minvenus.experiments.calculator:numbers",
-            "[*r.turns, r.outcome]",
-            "[*r.turns, m.outcome]",
+            "minvenus.experiments.calculator:columns",
+            "[*reward.turns, reward.outcome]",
+            "[*reward.turns, samples[i].outcome]",
         ),
     ),
     mutant(
         51,
         "a right page that was not asked for its pet counts as progress",
         IN_AUDIT + "test_progress_is_a_pet_of_the_answer_that_is_shown_for_the_first_time",
-        (AUDIT + "visits_of", "float(asked and ", "float("),
+        (AUDIT + "visits_of", " and goal[-1:] == [title]", ""),
     ),
     mutant(
         51,
         "gains of wrong visits among those of right ones",
         IN_AUDIT + "test_the_table_word_for_word",
-        (AUDIT + "rows", "if visit.kind == kind", "if visit"),
+        (AUDIT + "visit_table", "            if visit.kind == kind:", "            if visit:"),
     ),
     mutant(
         51,

@@ -6,8 +6,7 @@ ADVANTAGE, GAIN, LOSS, REWARDS = (
     f"minvenus.igpo.{name}:" for name in ("advantage", "gain", "loss", "rewards")
 )
 WORKED, IN_ADVANTAGE, IN_GAIN, IN_LOSS, IN_REWARDS = (
-    f"igpo/test_{name}.py::"
-    for name in ("worked_numbers", "advantage", "gain", "loss", "rewards")
+    f"igpo/test_{name}.py::" for name in ("worked_numbers", "advantage", "gain", "loss", "rewards")
 )
 
 MUTANTS = (
@@ -19,9 +18,10 @@ MUTANTS = (
             ADVANTAGE + "advantage_record",
             "    stats = {}\n",
             "    stats = {}\n"
-            "    early = [turn_returns([*r.turns, r.outcome], r.is_penalty(), recipe) for r in rewards]\n"
-            "    rewards = [TurnRewards([None if v is None else a for v, a in zip(r.turns, row)], r.outcome, "
-            "r.penalties)\n"
+            "    early = [turn_returns([*r.turns, r.outcome], r.is_penalty(), recipe)\n"
+            "             for r in rewards]\n"
+            "    rewards = [TurnRewards([None if v is None else a for v, a in zip(r.turns, row)],\n"
+            "                           r.outcome, r.penalties)\n"
             "               for r, row in zip(rewards, early)]\n",
         ),
         (
@@ -57,7 +57,8 @@ MUTANTS = (
         (
             ADVANTAGE + "turn_returns",
             "            returns.append(shared)\n",
-            "            following = shared = recipe.gamma * following\n            returns.append(shared)\n",
+            "            following = shared = recipe.gamma * following\n"
+            "            returns.append(shared)\n",
         ),
     ),
     mutant(
@@ -67,8 +68,10 @@ MUTANTS = (
         (
             ADVANTAGE + "advantage_record",
             "z_score(value, mean, spread, recipe)\n                       for value in r.turns]",
-            "z_score(value, mean_std([q.turns[t] for q, h in zip(rewards, groups) if h == group and "
-            "q.turns[t:t + 1] not in ([], [None])])[0], spread, recipe) for t, value in enumerate(r.turns)]",
+            "z_score(value, mean_std([q.turns[t] for q, h in zip(rewards, groups)\n"
+            "                if h == name and q.turns[t:t + 1] not in ([], [None])])[0],\n"
+            "                        spread, recipe)\n"
+            "                       for t, value in enumerate(r.turns)]",
         ),
     ),
     mutant(
@@ -103,7 +106,7 @@ MUTANTS = (
         IN_ADVANTAGE + "test_removing_a_group_leaves_the_others_as_they_were",
         (
             ADVANTAGE + "advantage_record",
-            "[r for r, g in zip(rewards, groups, strict=True) if g == group]",
+            "[r for r, group in zip(rewards, groups, strict=True) if group == name]",
             "rewards",
         ),
     ),
@@ -111,11 +114,7 @@ MUTANTS = (
         7,
         "a zero gain left out of the statistics",
         WORKED + "test_statistics_and_scale_of_the_dense_batch",
-        (
-            ADVANTAGE + "group_stats",
-            "in r.turns if value is not None]",
-            "in r.turns if value]",
-        ),
+        (ADVANTAGE + "group_stats", "in r.turns if value is not None]", "in r.turns if value]"),
     ),
     mutant(
         7,
@@ -126,11 +125,7 @@ MUTANTS = (
             "([None if value is None else z_score",
             "([None if not value else z_score",
         ),
-        (
-            ADVANTAGE + "group_stats",
-            "in r.turns if value is not None]",
-            "in r.turns if value]",
-        ),
+        (ADVANTAGE + "group_stats", "in r.turns if value is not None]", "in r.turns if value]"),
     ),
     mutant(
         7,
@@ -251,17 +246,12 @@ MUTANTS = (
         10,
         "no penalty still takes gain and outcome of a malformed turn",
         IN_REWARDS + "test_a_penalty_of_zero_takes_gain_and_outcome_away_and_none_leaves_them",
-        (
-            REWARDS + "turn_rewards",
-            "        malformed = [False] * len(kinds)\n",
-            "",
-        ),
+        (REWARDS + "turn_rewards", "        malformed = [False] * len(kinds)\n", ""),
     ),
     mutant(
         11,
         "a visit's gain copied past the visit before it",
-        IN_REWARDS
-        + "test_a_copied_gain_is_that_of_the_next_visit_and_goes_no_further_back_than_the_visit_before",
+        IN_REWARDS + "test_a_copied_gain_is_that_of_the_next_visit_and_stays_in_its_segment",
         (
             REWARDS + "_copy_to_searches",
             "if rewards[t] is not None:\n",
@@ -279,8 +269,7 @@ MUTANTS = (
     mutant(
         11,
         "a visit's gain copied to turns that were no search",
-        IN_REWARDS
-        + "test_a_copied_gain_is_that_of_the_next_visit_and_goes_no_further_back_than_the_visit_before",
+        IN_REWARDS + "test_a_copied_gain_is_that_of_the_next_visit_and_stays_in_its_segment",
         (REWARDS + "_copy_to_searches", 'elif kinds[t] == "search":', "else:"),
     ),
     mutant(
@@ -308,15 +297,13 @@ MUTANTS = (
     mutant(
         12,
         "value taken before the visit instead of after it",
-        IN_GAIN
-        + "test_the_truth_is_scored_before_the_turns_whose_values_are_needed_and_the_lead_in_is_left_out",
+        IN_GAIN + "test_the_truth_is_scored_where_beliefs_are_needed_and_the_lead_in_is_left_out",
         (GAIN + "scored_turns", "after.append(t + 1)", "after.append(t)"),
     ),
     mutant(
         12,
         "context ends with the turn, before its observation",
-        IN_GAIN
-        + "test_the_truth_is_scored_before_the_turns_whose_values_are_needed_and_the_lead_in_is_left_out",
+        IN_GAIN + "test_the_truth_is_scored_where_beliefs_are_needed_and_the_lead_in_is_left_out",
         (
             GAIN + "scored_lengths",
             "rollout.turns[t].start for t in ",
@@ -349,7 +336,7 @@ MUTANTS = (
     mutant(
         14,
         "baseline measured after the first turn",
-        IN_GAIN + "test_the_value_before_anything_was_done_is_that_of_the_prompt_alone",
+        IN_GAIN + "test_the_belief_before_anything_was_done_is_that_of_the_prompt_alone",
         (
             GAIN + "scored_turns",
             "return [0, *after] if after else []",
@@ -360,23 +347,19 @@ MUTANTS = (
         21,
         "last token of the truth, merged with the newline, dropped",
         "igpo/test_wrapper.py::test_decoding_gives_the_lead_in_and_the_answer_back[tiny]",
-        (
-            GAIN + "wrap_truth",
-            "if first < len(opening)",
-            "if end <= len(opening)",
-        ),
+        (GAIN + "wrap_truth", "if first < len(opening)", "if end <= len(opening)"),
     ),
     mutant(
         21,
         "truth encoded alone, without what follows it",
-        "igpo/test_wrapper.py::test_any_answer_without_added_tokens_is_the_head_of_one_encoding[tiny]",
+        "igpo/test_wrapper.py::"
+        "test_any_answer_without_added_tokens_is_the_head_of_one_encoding[tiny]",
         (GAIN + "wrap_truth", '(opening + truth + "\\n</answer>")', "(opening + truth)"),
     ),
     mutant(
         21,
         "lead-in tokens averaged with the truth's",
-        IN_GAIN
-        + "test_the_truth_is_scored_before_the_turns_whose_values_are_needed_and_the_lead_in_is_left_out",
+        IN_GAIN + "test_the_truth_is_scored_where_beliefs_are_needed_and_the_lead_in_is_left_out",
         (GAIN + "truth_logprobs", "logprobs[t] = row[wrapped.start:]", "logprobs[t] = row"),
     ),
     mutant(

@@ -11,13 +11,13 @@ MUTANTS = (
     mutant(
         58,
         "the engine gets weights without the adapters",
-        TESTS + "test_merged_equals_unmerged",
-        (LORA + "plain_weight", "module.merged() if isinstance(module, AdaptedLinear) else ", ""),
+        TESTS + "test_merged_equals_unmerged[True]",
+        (LORA + "plain_weight", "isinstance(module, AdaptedLinear)", "False"),
     ),
     mutant(
         58,
         "the engine runs the module with its adapters",
-        RUNS + "test_adapters_in_two_processes_have_the_gradient_of_one[1]",
+        RUNS + "test_adapters_in_two_processes_have_the_gradient_of_one",
         ("minvenus.model.precision:engine_model", "adapters(model)", "[]"),
     ),
     mutant(
@@ -30,7 +30,7 @@ MUTANTS = (
         58,
         "alpha is not divided by the rank",
         TESTS + "test_one_adapter_worked_by_hand",
-        (LORA + "AdaptedLinear.__init__", "alpha / rank", "alpha"),
+        (LORA + "AdaptedLinear.__init__", "ALPHA / rank", "ALPHA"),
     ),
     mutant(
         58,
@@ -62,7 +62,7 @@ MUTANTS = (
         RUNS + "test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same_bytes",
         (
             "minvenus.train.checkpoint:restore",
-            'load_adapter(model, folder / "model" / "adapter")',
+            'weights.load_adapter(model, folder / "model" / "adapter")',
             "pass",
         ),
     ),
@@ -83,12 +83,13 @@ MUTANTS = (
         46,
         "a real model is trained with the toy's settings",
         "test_config.py::test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named",
-        ("minvenus.settings:check_preset", 'config.preset == "tiny" and', "False and"),
+        ("minvenus.settings:check_training", 'config.preset == "tiny" and', "False and"),
     ),
     mutant(
         46,
         "a preset in name only: the values of another one's file",
-        "test_flags.py::test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_one_is_refused",
+        "test_flags.py::test_a_saved_config_overrides_a_preset_and_that_the_defaults"
+        "_and_a_misspelt_one_is_refused",
         ("minvenus.flags:parse_flags", 'saved.get("preset", preset) != preset', "False"),
     ),
     mutant(

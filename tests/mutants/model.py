@@ -1,4 +1,4 @@
-"""Wrong steps of the forward pass (59): each moves logits away from those that transformers computed."""
+"""Wrong steps of the forward pass (59): each moves logits away from those of transformers."""
 
 from tests.mutants.mutant import mutant
 
@@ -16,7 +16,7 @@ MUTANTS = (
         59,
         "values are normalised, too",
         LOGITS,
-        (ATTENTION, "(v.dtype), v)", "(v.dtype), self.k_norm(v))"),
+        (ATTENTION, "attend(q, k, v)", "attend(q, k, self.k_norm(v))"),
     ),
     mutant(
         59,
@@ -30,8 +30,8 @@ MUTANTS = (
         GROUPED,
         (
             ATTENTION,
-            "q.to(v.dtype)",
-            "(q * (self.head_dim * q.shape[1] / x.shape[-1]) ** 0.5).to(v.dtype)",
+            "attend(q, k, v)",
+            "attend(q * (self.head_dim * q.shape[1] / x.shape[-1]) ** 0.5, k, v)",
         ),
     ),
     mutant(
@@ -40,8 +40,8 @@ MUTANTS = (
         LOGITS,
         (
             ROTATE,
-            "    partners =",
-            "    x = torch.cat((x[..., ::2], x[..., 1::2]), dim=-1)\n    partners =",
+            "    half =",
+            "    x = torch.cat((x[..., ::2], x[..., 1::2]), dim=-1)\n    half =",
         ),
     ),
     mutant(
@@ -50,7 +50,7 @@ MUTANTS = (
         LOGITS,
         (ROTATE, "x * cos + partners * sin", "x * cos - partners * sin"),
     ),
-    mutant(59, "no rope", LOGITS, (ROTATE, "(x * cos + partners * sin)", "x")),
+    mutant(59, "no rope", LOGITS, (ROTATE, "x * cos + partners * sin", "x")),
     mutant(
         59,
         "another theta",
@@ -75,8 +75,8 @@ MUTANTS = (
         LOGITS,
         (
             MLP,
-            "F.silu(self.gate_proj(x)) * self.up_proj(x)",
-            "F.silu(self.up_proj(x)) * self.gate_proj(x)",
+            "F.silu(self.gate_proj(x))\n        return self.down_proj(gate * self.up_proj(x))",
+            "F.silu(self.up_proj(x))\n        return self.down_proj(gate * self.gate_proj(x))",
         ),
     ),
     mutant(
@@ -89,10 +89,6 @@ MUTANTS = (
         59,
         "the head is the embedding although they are not tied",
         UNTIED,
-        (
-            "minvenus.model.qwen3:Qwen3.head_weight",
-            "if self.config.tie_word_embeddings else",
-            "if True else",
-        ),
+        ("minvenus.model.qwen3:Qwen3.head_weight", "= self.config.tie_word_embeddings", "= True"),
     ),
 )

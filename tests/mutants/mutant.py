@@ -2,13 +2,14 @@
 
     mutant(12, "gain one turn late",
            "igpo/test_gain.py::test_gains_of_a_small_trajectory_worked_by_hand",
-           ("minvenus.igpo.gain:segment_gains", "gains[after - 1] =", "gains[after] ="))
+           "minvenus.igpo.gain:segment_gains", "gains[after - 1] =", "gains[after] =")
 
 An edit names a function or a method (`module:Class.method`), an old text that must occur exactly
-once in the function's source, and the text that replaces it. The function is compiled with the edit
-and its code is put into the function object that everybody has imported already, so no file is
-written and nothing is imported twice. Keep the old text short: it has to survive other changes of
-the function. Default values of arguments are not part of a function's code and cannot be edited.
+once in the function's source, and the text that replaces it; several edits are tuples of these
+three. The function is compiled with the edit and its code is put into the function object that
+everybody has imported already, so no file is written and nothing is imported twice. Keep the old
+text short: it has to survive other changes of the function. Default values of arguments are not
+part of a function's code and cannot be edited.
 """
 
 import ast
@@ -37,7 +38,10 @@ class Mutant:
     edits: tuple[tuple[str, str, str], ...]  # (target, old text, new text)
 
 
-def mutant(bug: int, says: str, test: str, *edits: tuple[str, str, str]) -> Mutant:
+def mutant(bug: int, says: str, test: str, *edits) -> Mutant:
+    """One edit as three texts, or several as tuples of three."""
+    if edits and isinstance(edits[0], str):
+        edits = (edits,)
     return Mutant(bug, says, test, edits)
 
 

@@ -95,7 +95,7 @@ MUTANTS = (
         64,
         "every rank reads the first rows of a checkpoint",
         FILES,
-        ("minvenus.model.split:own_rows", "* mesh.get_local_rank()", "* 0"),
+        ("minvenus.model.weights:local_rows", "* mesh.get_local_rank()", "* 0"),
     ),
     mutant(64, "every rank asks the judge", ORDER, (PARALLEL + "on_rank_0", "rank() == 0", "True")),
     mutant(

@@ -1,4 +1,5 @@
-"""Rollouts and training batches for the tests of the pages: made-up texts and numbers in the shipped records."""
+"""Rollouts and training batches for the tests of the pages: made-up texts and numbers in the
+shipped records."""
 
 import random
 import xml.etree.ElementTree as ET
@@ -22,7 +23,8 @@ def rollout(
     question: Question = QUESTION,
     forced: int | None = None,
 ) -> Rollout:
-    """`turns` begin after <think>; turn number `forced` was cut by its cap, so that its end token was not sampled."""
+    """`turns` begin after <think>; turn number `forced` was cut by its cap, so that its end token
+    was not sampled."""
     stream, made = Stream(TOKENIZER, SYSTEM, question.text), []
     for t, text in enumerate(turns):
         last = t == len(turns) - 1
@@ -83,7 +85,8 @@ def saved_batch(
     return SavedBatch(step, "current", recipe, measured, assign_credit(measured, recipe))
 
 
-# Everything that would act if it were taken for HTML or script, in the places where a model or a web page can put it.
+# Everything that would act if it were taken for HTML or script, in the places where a model or a
+# web page can put it.
 HOSTILE = [
     "<script>window.hit = 1</script>",
     "</script><script>window.hit = 2</script>",
@@ -109,7 +112,8 @@ def hostile_rollout() -> Rollout:
 
 
 def random_batch(seed: int, recipe: Recipe) -> SavedBatch:
-    """Groups of rollouts of any shape: searches, visits, malformed turns, an answer at the end or not."""
+    """Groups of rollouts of any shape: searches, visits, malformed turns, an answer at the end or
+    not."""
     rng = random.Random(seed)
     made, groups, outcomes = [], [], []
     for group in rng.sample(range(-5, 50), rng.randint(1, 3)):
@@ -153,7 +157,7 @@ def xray(folder, batch: SavedBatch, **options) -> Path:
     return write_page(path_of(folder, batch.step), folder / "xray.html", **options)
 
 
-# ------------------------------------------------------------------------------------------- reading a page
+# ----------------------------------------------------------------------------------- reading a page
 
 
 class Part:

@@ -12,6 +12,7 @@ from minvenus.report.page import UNSAFE
 from tests.report.examples import HOSTILE
 
 SVG = "{http://www.w3.org/2000/svg}"
+TAGS = ("svg", "title", "text", "g", "path", "polyline", "polygon", "circle")
 ATTACK = " ".join(HOSTILE) + "\x00\x1b[0m\ud800"
 numbers = (
     st.floats(-1e99, 1e99)
@@ -59,24 +60,8 @@ def test_a_line_from_corner_to_corner_worked_by_hand():
     )
     middle = (LEFT + RIGHT) / 2, BOTTOM - 0.25 * (BOTTOM - TOP)
     assert lines_of(svg) == [[(LEFT, BOTTOM), middle, (RIGHT, TOP)]]
-    assert texts_of(svg) == [
-        "success",
-        "step",
-        "share",
-        "0",
-        "2",
-        "4",
-        "6",
-        "8",
-        "10",
-        "0",
-        "0.2",
-        "0.4",
-        "0.6",
-        "0.8",
-        "1",
-        "rising",
-    ]
+    ticks = "0 2 4 6 8 10 0 0.2 0.4 0.6 0.8 1".split()
+    assert texts_of(svg) == ["success", "step", "share", *ticks, "rising"]
 
 
 def test_an_interval_is_drawn_around_its_line():
@@ -91,26 +76,12 @@ def test_an_interval_is_drawn_around_its_line():
 
 @example([Series(ATTACK, [0, 1], [0, 1])], ATTACK, ATTACK, [])
 @given(st.lists(some_series(), max_size=4), st.text(), st.text(), st.lists(numbers, max_size=2))
-def test_any_plot_is_well_formed_with_every_point_inside_the_axes_and_ticks_that_differ(
-    series, title, text, covers
-):
+def test_any_plot_is_well_formed_with_every_point_inside_the_axes(series, title, text, covers):
     svg = line_plot(series, title, text, text, covers=covers)
-    for element in ET.fromstring(
-        svg
-    ).iter():  # text from outside stays text, and nothing is fetched
-        assert element.tag.removeprefix(SVG) in (
-            "svg",
-            "title",
-            "text",
-            "g",
-            "path",
-            "polyline",
-            "polygon",
-            "circle",
-        )
-        assert not any(
-            name.startswith("on") or name in ("href", "src", "style") for name in element.attrib
-        )
+    for element in ET.fromstring(svg).iter():  # text stays text, and nothing is fetched
+        assert element.tag.removeprefix(SVG) in TAGS
+        assert not any(name.startswith("on") for name in element.attrib)
+        assert not {"href", "src", "style"} & set(element.attrib)
     names = [title, text, text, *(s.name for s in series)]
     shown = [words or "" for words in texts_of(svg)]
     assert all(UNSAFE.sub("\ufffd", name) in shown for name in names)
@@ -144,7 +115,7 @@ def test_a_constant_line_runs_through_the_middle_and_a_single_point_is_visible(v
     assert line_plot([Series("one", [3], [value])], "t", "x", "y").count("<circle") == 1
 
 
-def test_40_lines_differ_in_colour_or_dashes_show_below_one_another_and_fit_the_legend_an_empty_one_keeps_its_place():
+def test_40_lines_differ_show_below_one_another_and_fit_the_legend():
     names = ["empty", "n" * 60, *map(str, range(39))]
     series = [
         Series(name, [0, 1] if i else [], [i, i] if i else []) for i, name in enumerate(names)
@@ -178,7 +149,7 @@ def test_every_colour_stands_out_on_white_and_on_near_black(colour):
     )
 
 
-def test_a_method_has_one_colour_in_every_plot_and_no_other_line_has_it():
+def test_a_method_has_one_colour_and_no_other_line_has_it():
     def colours(*names):
         lines = ET.fromstring(
             line_plot([Series(name, [0, 1], [0, 1]) for name in names], "t", "x", "y")

@@ -1,56 +1,58 @@
-"""Every number that an X-ray explains is the advantage code's own number, and follows from the inputs shown with it."""
+"""Every number that an X-ray explains is the credit's own number, and follows from the inputs shown
+with it."""
 
 import math
+from dataclasses import asdict
 from statistics import fmean
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from minvenus.igpo.credit import assign_credit
+from minvenus.igpo.credit import RolloutCredit, assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.explain import (
+    belief_steps,
     group_steps,
     recipe_words,
     turn_steps,
     under_recipes,
-    value_steps,
 )
 from tests.igpo.strategies import recipes
 from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
 
+FEW = settings(max_examples=max(5, settings.default.max_examples // 2))
+seeds = st.integers(0, 2**32 - 1)
 
-def of_the_code(numbers: dict, t: int, name: str) -> float | None:
-    """The number that a step of this name must show, looked up in Credit.arithmetic."""
-    last = t == len(numbers["advantages"]) - 1
+
+def of_the_code(numbers: RolloutCredit, t: int, name: str) -> float | None:
+    """The number that a step of this name must show."""
+    rewards, z = [*numbers.turn_rewards, numbers.outcome], [*numbers.turn_z, numbers.outcome_z]
     return {
-        "advantage": numbers["advantages"][t],
-        "term": numbers["terms"][t],
-        "reward": numbers["outcome"] if last else numbers["turn_rewards"][t],
-        "gain": numbers["gains"][t],
-        "z": numbers["outcome_z"] if last else numbers["turn_z"][t],
-    }[name]
+        "advantage": numbers.advantages,
+        "term": numbers.terms,
+        "reward": rewards,
+        "gain": numbers.gains,
+        "z": z,
+    }[name][t]
 
 
 def from_inputs(step) -> float:
     """The formula, applied to nothing but the inputs that are shown."""
     x = [value for _, value in step.inputs]
     named = dict(step.inputs)
-    if step.id == "value":
+    if step.id == "belief":
         return math.exp(fmean(x)) if "exp" in step.formula else fmean(x)
     if step.id == "std":
-        if "mean r²" in step.formula:
-            return math.sqrt(fmean(r**2 for r in x[1:]) + 1e-8)
-        return (
-            math.sqrt(fmean((r - x[0]) ** 2 for r in x[1:]) + 1e-8)
-            if len(x) > 2 and "√" in step.formula
-            else 1.0
-        )
+        rms = "mean r²" in step.formula
+        centre = 0.0 if rms else x[0]
+        if "√" not in step.formula or (len(x) == 2 and not rms):
+            return 1.0
+        return math.sqrt(fmean((r - centre) ** 2 for r in x[1:]) + 1e-8)
     if step.id == "z":
         return (named["r"] - (named["μ"] if "μ" in step.formula else 0.0)) / (named["σ"] + 1e-6)
-    if step.id == "reward":
-        return -x[0] if "−λ" in step.formula else x[0]
     return {
+        "reward": lambda: -x[0] if "−λ" in step.formula else x[0],
         "gain": lambda: x[0] - x[1],
         "mean": lambda: fmean(x),
         "term": lambda: x[0] * x[1] * x[2] + sum(x[3:]),
@@ -72,8 +74,8 @@ def follows(step) -> bool:
 @example(4, Recipe.released(penalty_scope="turn"))
 @example(5, Recipe(center_gain=False, spread="rms"))
 @example(6, Recipe.raw_ig())
-@given(st.integers(0, 2**32 - 1), recipes(use_gain=(True, False), format_penalty=(1.0, 1.0, None)))
-@settings(max_examples=max(5, settings.default.max_examples // 2))
+@given(seeds, recipes(use_gain=(True, False), format_penalty=(1.0, 1.0, None)))
+@FEW
 def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run):
     batch = random_batch(seed, run)
     compared = under_recipes(batch.samples, run)
@@ -81,76 +83,76 @@ def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run)
     assert {*RECIPES} - set(compared) == left_out
     assert next(iter(compared.values()))[0].recipe.gamma == run.gamma  # its own recipe comes first
     for name, rollouts in compared.items():
-        whole = assign_credit(batch.samples, rollouts[0].recipe)
+        credit = assign_credit(batch.samples, rollouts[0].recipe)
         for i, c in enumerate(rollouts):
-            numbers, values = c.numbers, value_steps(c)
-            assert numbers == whole.arithmetic(i, c.sample.group) and all(map(follows, values))
-            assert [step.value for step in values] == [
-                value for value in numbers["beliefs"] if value is not None
-            ]
-            known = {
-                "s": numbers["scale"],
-                "weight": c.recipe.ig_weight,
-                "γ": c.recipe.gamma,
-                "λ": c.recipe.format_penalty or 0.0,
-                **{step.name: step.value for step in values},
-            }
-            for t, (gain, advantage) in enumerate(
-                zip(numbers["gains"], numbers["advantages"], strict=True), 1
-            ):
-                known |= {f"gain of turn {t}": gain, f"A of turn {t}": advantage}
-            for t in range(len(c.sample.rollout.kinds)):
-                found = turn_steps(c, t)
-                assert found[-1].id == "advantage" and len({step.id for step in found}) == len(
-                    found
-                )
-                for step in found:
-                    assert follows(step), (name, step)
-                    assert step.id == "later" or step.value == of_the_code(numbers, t, step.id), (
-                        name,
-                        step,
-                    )
-                    assert dict(step.inputs) == dict(step.inputs) | {
-                        k: known[k] for k, _ in step.inputs if k in known
-                    }
+            assert c.numbers == credit.of_rollout(i, c.sample.group)
+            check_rollout(name, c)
 
 
-@given(st.integers(0, 2**32 - 1), recipes(use_gain=(True, False)))
-@settings(max_examples=max(5, settings.default.max_examples // 2))
-def test_the_numbers_of_a_group_are_those_of_the_code_and_follow_from_its_rewards(seed, run):
+def check_rollout(name, c):
+    numbers, beliefs = c.numbers, belief_steps(c)
+    assert all(map(follows, beliefs))
+    assert [step.value for step in beliefs] == [v for v in numbers.beliefs if v is not None]
+    known = {
+        "s": numbers.scale,
+        "weight": c.recipe.ig_weight,
+        "γ": c.recipe.gamma,
+        "λ": c.recipe.format_penalty or 0.0,
+        "score": c.sample.outcome,
+        "z of the outcome": numbers.outcome_z,
+        **{step.name: step.value for step in beliefs},
+    }
+    for t, gain in enumerate(numbers.gains):
+        known |= {f"gain of turn {t + 1}": gain, f"A of turn {t + 1}": numbers.advantages[t]}
+        known[f"penalty of turn {t + 1}"] = -known["λ"]
+    for t in range(len(numbers.terms)):
+        steps = turn_steps(c, t)
+        ids = [step.id for step in steps]
+        assert ids[-1] == "advantage" and len(set(ids)) == len(ids)
+        for step in steps:
+            assert follows(step), (name, step)
+            if step.id != "later":
+                assert step.value == of_the_code(numbers, t, step.id), (name, step)
+            assert all(known.get(key, value) == value for key, value in step.inputs), (name, step)
+
+
+@given(seeds, recipes(use_gain=(True, False)))
+@FEW
+def test_the_numbers_of_a_group_are_the_codes_and_follow_from_its_rewards(seed, run):
     batch = random_batch(seed, run)
     for rollouts in under_recipes(batch.samples, run).values():
         for group in {c.sample.group for c in rollouts}:
-            members = [c for c in rollouts if c.sample.group == group]
-            numbers = members[0].numbers
-            rewards = {
-                "outcomes": [c.numbers["outcome"] for c in members],
-                "turn rewards": [
-                    r for c in members for r in c.numbers["turn_rewards"] if r is not None
-                ],
-            }
-            for step in group_steps(members):
-                assert follows(step), step
-                half = "turn_reward" if step.name.endswith("turn rewards") else "outcome"
-                stats = numbers["group_stats"] | {"outcome_scale": numbers["scale"]}
-                stats["turn_reward_std"] = stats["turn_reward_spread"]
-                assert step.value == stats[f"{half}_{step.id}"]
-                listed = [value for name, value in step.inputs if "rollout" in name]
-                assert sorted(listed) == sorted(
-                    r for name, of in rewards.items() if name in step.name for r in of
-                )
+            check_group([c for c in rollouts if c.sample.group == group])
+
+
+def check_group(members):
+    numbers, joint = members[0].numbers, members[0].recipe.normalize == "joint"
+    outcomes = [c.numbers.outcome for c in members]
+    turns = [r for c in members for r in c.numbers.turn_rewards if r is not None]
+    if joint:
+        outcomes = turns = outcomes + turns
+    stats = asdict(numbers.group_stats)
+    expected = {
+        "mean μ of turn rewards": (stats["turn_reward_mean"], turns),
+        "std σ of turn rewards": (stats["turn_reward_spread"], turns),
+        "mean μ of outcomes": (stats["outcome_mean"], outcomes),
+        "std σ of outcomes": (stats["outcome_std"], outcomes),
+        "IG-Scale s": (numbers.scale, []),
+    }
+    for step in group_steps(members):
+        assert follows(step), step
+        value, rewards = expected[step.name]
+        assert step.value == value
+        listed = [value for name, value in step.inputs if "rollout" in name]
+        assert sorted(listed) == sorted(rewards)
 
 
 def test_one_rollout_worked_by_hand():
-    """Two rollouts of a visit and an answer, gains 2 and 1, outcomes 1 and 0: every z is almost 1 or -1."""
+    """Two rollouts of a visit and an answer, gains 2 and 1, outcomes 1 and 0: every z is almost 1
+    or -1."""
     run = Recipe.paper(gamma=0.5, lead_in="Answer.")
-    batch = saved_batch(
-        [rollout([visit(), answer()])] * 2,
-        [7, 7],
-        [1.0, 0.0],
-        run,
-        [[[-4.0, -2.0], [-1.0, -1.0]], [[-3.0], [-2.0]]],
-    )
+    logprobs = [[[-4.0, -2.0], [-1.0, -1.0]], [[-3.0], [-2.0]]]
+    batch = saved_batch([rollout([visit(), answer()])] * 2, [7, 7], [1.0, 0.0], run, logprobs)
     compared = under_recipes(batch.samples, run)
     assert list(compared) == ["this run", *RECIPES]
     own = compared["this run"]
@@ -165,7 +167,5 @@ def test_one_rollout_worked_by_hand():
     group = [(step.name, step.value) for step in group_steps(own)]
     assert group[0] == ("mean μ of turn rewards", 1.5) and group[2] == ("mean μ of outcomes", 0.5)
     assert [name for name, _ in group[3:]] == ["std σ of outcomes", "IG-Scale s"]
-    renamed = under_recipes(
-        batch.samples, Recipe.released(lead_in="Answer.")
-    )  # the same arithmetic
+    renamed = under_recipes(batch.samples, Recipe.released(lead_in="Answer."))  # the same formulas
     assert list(renamed) == ["released", "grpo", "paper", "raw_ig", "uncentred"]

@@ -1,4 +1,5 @@
-"""The pages in a real browser, Chromium without a window: they fit, and nothing on them runs or is loaded."""
+"""The pages in a real browser, Chromium without a window: they fit, and nothing on them runs or is
+loaded."""
 
 import html
 import json
@@ -11,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from minvenus.agent.record import rollout_to_json
 from minvenus.igpo.recipes import Recipe
 from minvenus.report.page import digest
 from minvenus.report.run_page import write_run_page
 from minvenus.report.xray import write_page
 from tests.report.examples import HOSTILE, group_of_four, hostile_rollout, saved_batch, xray
 from tests.report.test_run_page import ROW, TIME, log
-from tests.report.test_source import SCORER, messages
+from tests.report.test_source import MADE, SCORER
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -31,7 +33,9 @@ FLAGS = (
     "--dump-dom",
 )
 # A page is shown in a frame, because a window has a least width. It tells the window what it sees.
-WINDOW = """<!doctype html><iframe src="{name}" style="width: {width}px; height: 800px"></iframe><pre id="told"></pre>
+WINDOW = """<!doctype html>
+<iframe src="{name}" style="width: {width}px; height: 800px"></iframe>
+<pre id="told"></pre>
 <script>onmessage = ({{ data }}) => document.getElementById("told").textContent = data</script>"""
 PROBE = "addEventListener('load', () => parent.postMessage(JSON.stringify({}), '*'))"
 OPEN_ALL = "document.querySelectorAll('details').forEach(d => { d.open = true; })"
@@ -40,8 +44,8 @@ OPEN_ALL = "document.querySelectorAll('details').forEach(d => { d.open = true; }
 def look(
     path: Path, expression: str, width: int = 1200, dark: bool = False
 ) -> tuple[Any, list[str]]:
-    """The value of a JavaScript expression in the page when it has loaded, and what the console says. Only this one
-    script is added to the page's policy."""
+    """The value of a JavaScript expression in the page when it has loaded, and what the console
+    says. Only this one script is added to the page's policy."""
     browser = next((found for name in NAMES if (found := shutil.which(name))), None)
     if browser is None:
         assert not os.environ.get("CI"), "no browser"
@@ -72,7 +76,7 @@ def look(
 
 
 def test_pages_of_every_kind_fit_a_wide_and_a_narrow_window_without_a_complaint(tmp_path):
-    (tmp_path / "messages.json").write_text(json.dumps({"messages": messages(), "gt": "cat"}))
+    (tmp_path / "in.json").write_text(json.dumps(rollout_to_json(MADE)))
     log(
         tmp_path / "run",
         [ROW, ROW | {"test_exact_match": 0.5}],
@@ -82,11 +86,11 @@ def test_pages_of_every_kind_fit_a_wide_and_a_narrow_window_without_a_complaint(
     pages = [
         xray(tmp_path / "batch", group_of_four()),
         write_run_page(tmp_path / "run"),
-        write_page(tmp_path / "messages.json", tmp_path / "scored.html", scorer=SCORER),
+        write_page(tmp_path / "in.json", tmp_path / "scored.html", scorer=SCORER),
     ]
     see = (
-        f"({OPEN_ALL}, [document.documentElement.scrollWidth, getComputedStyle(document.body).backgroundColor, "
-        "document.querySelector('main').innerText])"
+        f"({OPEN_ALL}, [document.documentElement.scrollWidth, "
+        "getComputedStyle(document.body).backgroundColor, document.querySelector('main').innerText])"
     )
     for path in pages:
         for width, dark in ((1200, False), (380, True)):
@@ -101,10 +105,12 @@ def test_a_number_has_the_colour_of_its_own_recipe_whatever_the_colour_of_its_tu
     alike = saved_batch(
         [m.rollout for m in batch.samples], [0] * 4, [1.0] * 4, Recipe.paper()
     )  # so that GRPO pays nothing
-    see = f"""({OPEN_ALL}, [...document.querySelectorAll(".chip")].map(chip => [chip.className.split(" ")[1],
-      getComputedStyle(chip.parentNode.parentNode).borderLeftColor, getComputedStyle(chip).backgroundColor]))"""
+    see = f"""({OPEN_ALL}, [...document.querySelectorAll(".chip")].map(chip => [
+      chip.className.split(" ")[1],
+      getComputedStyle(chip.parentNode.parentNode).borderLeftColor,
+      getComputedStyle(chip).backgroundColor]))"""
     chips, console = look(xray(tmp_path, alike), see)
-    grpo = chips[2::3]
+    grpo = chips[1::5]
     assert {kind for kind, _, _ in grpo} == {"none"} and len({turn for _, turn, _ in grpo}) == 3
     assert len({colour for _, _, colour in grpo}) == 1 and console == []
     assert not {colour for _, _, colour in grpo} & {
@@ -120,7 +126,8 @@ def test_hostile_text_does_nothing_and_even_html_that_gets_in_can_neither_run_no
     path = xray(tmp_path, saved_batch([made, made], [0, 0], [1.0, 0.0], Recipe.paper()))
     see = """[window.hit ?? null, getComputedStyle(document.body).display,
       document.querySelectorAll(".observation .verbatim")[1].textContent,
-      [...document.querySelectorAll("*")].flatMap(e => [...e.attributes].map(a => a.name)).filter(a => /^on/.test(a)),
+      [...document.querySelectorAll("*")].flatMap(e => [...e.attributes].map(a => a.name))
+        .filter(a => /^on/.test(a)),
       document.querySelectorAll("script, img, iframe, textarea, object").length]"""
     found, console = look(path, see)
     assert (

@@ -1,4 +1,5 @@
-"""Saved rollouts: everything comes back, and a file whose arithmetic is not that of its log-probs is refused."""
+"""Saved rollouts: everything comes back, and a file whose arithmetic is not that of its log-probs
+is refused."""
 
 import json
 from dataclasses import asdict

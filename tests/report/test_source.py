@@ -1,4 +1,5 @@
-"""Files from elsewhere: trajectories of messages, saved rollouts, lines of an evaluation; and their scoring."""
+"""Files of infer.py and eval.py: saved rollouts, lines of an evaluation; and their scoring by a
+model."""
 
 import json
 from dataclasses import replace
@@ -20,20 +21,8 @@ from minvenus.types import Question
 from tests.agent import scripted
 from tests.report.examples import BROKEN, TOKENIZER, Part, answer, rollout, search, visit
 
-TRAJECTORIES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "trajectories"
-TURNS = [search("a"), search("a"), visit("p"), BROKEN, visit("q"), answer("cat")]
+MADE = rollout([search("a"), search("a"), visit("p"), BROKEN, visit("q"), answer("cat")])
 LEAD_IN = Recipe(lead_in="Answer.")
-
-
-def messages(turns=TURNS):
-    listed = [{"role": "system", "content": "Search."}, {"role": "user", "content": "Whose pet?"}]
-    for t, turn in enumerate(turns):
-        listed.append({"role": "assistant", "content": "<think>\n" + turn})
-        if t < len(turns) - 1:
-            listed.append(
-                {"role": "user", "content": f"<tool_response>\nresult {t}\n</tool_response>"}
-            )
-    return listed
 
 
 def rising(tokens, lengths, continuation):
@@ -54,46 +43,30 @@ def shown(folder, record, **options):
     return Part.of(write_page(saved(folder, record), folder / "xray.html", **options))
 
 
-def test_a_trajectory_of_messages_shows_kinds_format_and_duplicates(tmp_path):
-    page = shown(tmp_path, {"messages": messages(), "gt": "a cat<|answer_split|>cat"})
-    assert page.facts["true answer"] == "a cat / cat"
+def test_a_saved_trajectory_shows_kinds_format_and_duplicates(tmp_path):
+    page = shown(tmp_path, rollout_to_json(MADE))
+    assert page.facts["true answer"] == " / ".join(MADE.question.answers)
     assert page.texts("badge") == ["search", "search", "visit", "no action", "visit", "answer"]
     notices = [turn.texts("notice") for turn in page.all("turn")]
     assert notices[1] == ["the very same call as in turn 1"]
-    assert (
-        notices[3][0].startswith("✗ malformed: The tool call is not JSON")
-        and BROKEN in page.texts("raw")[0]
-    )
-    assert [len(listed) for listed in notices] == [0, 1, 0, 1, 0, 0] and len(page.all("raw")) == 1
-    assert page.texts("observation") == [
-        f"what came back (8 characters)result {t}" for t in range(5)
-    ]
+    assert notices[3][0].startswith("✗ malformed: The tool call is not JSON")
+    assert BROKEN in page.texts("raw")[0] and len(page.all("raw")) == 1
+    assert [len(listed) for listed in notices] == [0, 1, 0, 1, 0, 0]
+    assert page.texts("observation")[0] == "what came back (9 characters)Bob sings"
     assert page.texts("strip") == ["SSVNVA"]
     assert page.all("strip")[0][3].get("title") == "turn 4, no action malformed"
     assert page.facts["searches, visits"] == "2, 2" and page.facts["malformed turns"] == "1 of 6"
-    assert "tokens sampled" not in page.facts
     assert not page.all("arithmetic") and "No log P(answer) was measured" in page.words
     [group] = page.texts("group")
-    assert "S search" in group and "more probable" not in group, (
-        "no words about colours of advantages"
-    )
+    assert "S search" in group and "more probable" not in group, "no words about colours"
 
 
-def test_a_last_turn_that_calls_a_tool_is_no_answer_and_an_answer_of_the_users_own_question_is_unknown(
-    tmp_path,
-):
-    page = shown(
-        tmp_path, {"messages": messages([search(), visit()]), "tokens": 7}
-    )  # a column of their own
-    assert (
-        page.texts("badge") == ["search", "no action"]
-        and "must be an answer" in page.texts("notice")[0]
-    )
-    assert page.facts["searches, visits"] == "1, 0" and page.texts("warning") == [
-        "it ends without an answer"
-    ]
+def test_the_truth_of_the_users_own_question_is_not_known(tmp_path):
     own = rollout([answer()], question=Question("question", "Why?", ["(unknown)"]))
     assert shown(tmp_path, rollout_to_json(own)).facts["true answer"] == "not known"
+    for given in (None, "  "):
+        with pytest.raises(ConfigError, match="does not say what the true answer is"):
+            shown(tmp_path, rollout_to_json(own), scorer=replace(SCORER, answer=given))
 
 
 def test_a_run_that_failed_shows_its_reason_and_no_format_error(tmp_path):
@@ -103,39 +76,29 @@ def test_a_run_that_failed_shows_its_reason_and_no_format_error(tmp_path):
     assert page.facts["malformed turns"].startswith("0 of") and "malformed:" not in page.words
 
 
-def test_a_scored_trajectory_has_values_and_gains_but_nothing_that_needs_a_group(tmp_path):
-    [case], _ = read_source(saved(tmp_path, {"messages": messages(), "gt": "cat"}), SCORER)
-    measured = scored(case, SCORER).sample
-    values = [
-        belief(row, "log_prob") if t in (0, 3, 5) else None
-        for t, row in enumerate(measured.truth_logprobs)
-    ]
-    gains = segment_gains(values, measured.rollout.kinds, Recipe.paper())
-    page = shown(tmp_path, {"messages": messages(), "gt": "cat"}, scorer=SCORER)
+def test_a_scored_trajectory_has_beliefs_and_gains_but_nothing_that_needs_a_group(tmp_path):
+    [case], _ = read_source(saved(tmp_path, rollout_to_json(MADE)), SCORER)
+    rows = scored(case, SCORER).sample.truth_logprobs
+    beliefs = [belief(row, "log_prob") if t in (0, 3, 5) else None for t, row in enumerate(rows)]
+    gains = segment_gains(beliefs, MADE.kinds, Recipe.paper())
+    page = shown(tmp_path, rollout_to_json(MADE), scorer=SCORER)
     found = [turn.numbers("paper") for turn in page.all("turn")]
     assert [turn.get("gain") for turn in found] == [gain and f"{gain:.6g}" for gain in gains]
     paid = [f"{gain:.6g}" for gain in (gains[2], gains[2], gains[2], -1.0, gains[4])]
     assert [turn.get("reward r") for turn in found] == [*paid, None]
     assert {name for turn in found for name in turn} == {"gain", "reward r"} and found[-1] == {}
-    assert [pair[0].words for pair in page.all("glossary")[1]] == [
-        "paper",
-        "released",
-    ] and not page.all("chip")
-    assert page.facts["true answer"] == "cat" and "the arithmetic ends at rewards" in page.words
-    assert "S search" in page.texts("group")[0] and "more probable" not in page.texts("group")[0]
+    recipes = [pair[0].words for pair in page.all("glossary")[1]]
+    assert recipes == ["paper", "released"] and not page.all("chip")
+    assert "the arithmetic ends at rewards" in page.words
 
 
 def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
-    page = shown(
-        tmp_path,
-        {"messages": messages(), "gt": "cat"},
-        scorer=replace(SCORER, answer="a small dog"),
-    )
+    scorer = replace(SCORER, answer="a small dog")
+    page = shown(tmp_path, rollout_to_json(MADE), scorer=scorer)
     assert page.facts["true answer"] == "a small dog"
-    assert (
-        page.words.count(f"token {len(TOKENIZER.encode_untrusted('a small dog'))} = ") == 3
-    )  # of three V
-    assert f"token {len(TOKENIZER.encode_untrusted('a small dog')) + 1}" not in page.words
+    tokens = len(TOKENIZER.encode_untrusted("a small dog"))
+    assert page.words.count(f"token {tokens} = ") == 3, "of three V"
+    assert f"token {tokens + 1}" not in page.words
 
 
 def test_a_rollout_must_fit_the_models_context_and_its_tokenizer(tmp_path):
@@ -188,26 +151,6 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
     assert len(shown(tmp_path, "\n".join(lines), group="a").all("rollout")) == 2
 
 
-def test_a_conversation_without_a_true_answer_or_that_cannot_be_rendered_is_shown_but_not_scored(
-    tmp_path,
-):
-    for given in (None, "  "):
-        with pytest.raises(ConfigError, match="does not say what the true answer is"):
-            shown(tmp_path, {"messages": messages()}, scorer=replace(SCORER, answer=given))
-    loose = {
-        "messages": [
-            *messages([search()]),
-            {"role": "user", "content": "Answer now!"},
-            {"role": "assistant", "content": "no thought <answer>cat</answer>"},
-        ]
-    }
-    assert shown(tmp_path, loose).texts("observation") == [
-        "what came back (11 characters)Answer now!"
-    ]
-    with pytest.raises(ConfigError, match="cannot be scored: message 3 must be"):
-        shown(tmp_path, loose, scorer=replace(SCORER, answer="cat"))
-
-
 @pytest.mark.parametrize(
     ("record", "message"),
     [
@@ -217,9 +160,6 @@ def test_a_conversation_without_a_true_answer_or_that_cannot_be_rendered_is_show
         ('{"a": 1}\n{"a"', "line 2 holds no rollout: not JSON"),
         pytest.param("[" * 100_000, "is not JSON: maximum recursion", id="nested without end"),
         ('{"a": 1}', "record 1: not a saved rollout"),
-        ('{"messages": 3}', '"messages" must be objects'),
-        ('{"messages": [{"role": "user", "content": null}]}', '"messages" must be objects'),
-        ('{"messages": [{"role": "user", "content": "q"}]}', "a question, then an assistant"),
         (
             '{"format": "minvenus credit 2"}',
             "no batch of rollouts with their reward arithmetic: 'rollout'",
@@ -233,15 +173,3 @@ def test_a_file_that_cannot_be_shown_is_refused_in_one_line(tmp_path, record, me
     assert "\n" not in str(caught.value) and not (tmp_path / "xray.html").exists()
     with pytest.raises(ConfigError, match="cannot be read"):
         write_page(tmp_path / "missing.json", tmp_path / "xray.html")
-
-
-@pytest.mark.parametrize("name", ["rl_0000", "rl_0008", "sft_0000", "sft_0001", "sft_0007"])
-def test_the_released_trajectories_can_be_shown_whole(tmp_path, name):
-    path = TRAJECTORIES / f"{name}.json"
-    if not path.is_file():
-        pytest.skip(f"the released trajectory {name}.json is not in ../shared/data/trajectories")
-    given = json.loads(path.read_text(encoding="utf-8"))
-    page = Part.of(write_page(path, tmp_path / "xray.html"))
-    assert len(page.all("turn")) == sum(m["role"] == "assistant" for m in given["messages"])
-    assert page.texts("badge")[-1] == "answer"
-    assert (tmp_path / "xray.html").stat().st_size < 2_000_000

@@ -11,7 +11,8 @@ from minvenus.config import ConfigError
 from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import path_of, save_batch
-from minvenus.report.xray import default_page, shade, write_page
+from minvenus.report.turn_card import shade
+from minvenus.report.xray import default_page, write_page
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
@@ -40,7 +41,7 @@ def turns_of(folder, made):
     return Part.of(xray(folder, saved_batch([made], [0], [1.0], Recipe.paper()))).all("turn")
 
 
-# ----------------------------------------------------------------------------------------------- numbers
+# ------------------------------------------------------------------------------------------ numbers
 
 
 def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
@@ -136,9 +137,9 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
         [a for row in assign_credit(batch.samples, recipe).advantages for a in row]
         for recipe in recipes
     ]
-    largest = max(abs(a) for listed in every for a in listed)
     page = Part.of(path)
     for k, advantages in enumerate(every):
+        largest = max(map(abs, advantages))
         wanted = [shade(a, largest) for a in advantages]
         assert [chip.get("class") for chip in page.all("chip")[k::5]] == [
             f"chip {classes}" for classes in wanted
@@ -153,18 +154,18 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
 
 @given(st.floats(1e-6, 1e6), st.floats(0, 1))
 @example(3.42, 1.0)  # 5 * 3.42 / 3.42 is above 5
-def test_every_advantage_has_one_of_the_five_strengths_of_the_style_sheet(largest, share):
+def test_every_advantage_has_one_of_the_five_strengths_of_colour(largest, share):
     assert shade(-share * largest, largest).split()[1] in ("a0", "a1", "a2", "a3", "a4", "a5")
     assert shade(largest, largest) == "plus a5" and shade(0.0, 0.0) == "none a0"
     assert shade(-largest / 2, largest) == "minus a3"
 
 
-def test_a_row_of_turns_shows_what_each_is_paid_and_marks_what_a_search_was_given(tmp_path):
+def test_a_row_of_turns_shows_what_each_is_paid_and_marks_copies(tmp_path):
     turns = [search(), visit(), BROKEN, search(), answer()]
     logprobs = [[[-2.0], None, [-1.5], None, None], [[-2.0], None, [-2.25], None, None]]
     batch = saved_batch([rollout(turns)] * 2, [0, 0], [1.0, 0.0], RECIPES["uncentred"], logprobs)
     page = Part.of(xray(tmp_path, batch))
-    assert "whatever helped is paid" in page.all("glossary")[1][0].words
+    assert "Whatever helped is paid" in page.all("glossary")[1][0].words
     first, second = page.all("rollout")
     assert first.texts("strip")[0] == "uncentredS(+0.50)V+0.50N-1.00SA+1"
     assert second.texts("strip")[0] == "uncentredS(-0.25)V-0.25N-1.00SA+0"
@@ -180,7 +181,7 @@ def test_a_run_of_igpo_without_any_visit_is_no_run_without_gains(tmp_path):
     )
 
 
-# ------------------------------------------------------------------------------------------------- turns
+# -------------------------------------------------------------------------------------------- turns
 
 
 def test_what_was_recorded_of_a_turn_is_shown_whatever_its_text_says(tmp_path):
@@ -218,7 +219,7 @@ def test_a_tokenizer_that_does_not_spell_the_rollouts_is_not_used(tmp_path):
         assert len(page.all("tokens")) == count
 
 
-# ---------------------------------------------------------------------- size, hostile text and refusals
+# ------------------------------------------------------------------ size, hostile text and refusals
 
 
 def test_hostile_text_is_text_wherever_a_model_or_a_web_page_can_put_it(tmp_path):

@@ -6,13 +6,14 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import ToolError
-from minvenus.tools.cassette import Cassette, call_key
+from minvenus.tools.cassette import Cassette
 
 ROOT = Path(__file__).resolve().parents[2]
 QUERY = ("search", {"query": "a"})
@@ -96,24 +97,30 @@ def test_a_call_that_is_not_there_stops_a_replay_which_says_what_may_have_change
     recording.fetch("search", {"query": "b"}, Counting())
     recording.close()
     for call in (QUERY, ("visit", {"query": "b"})):
-        with pytest.raises(
-            ConfigError, match=r"none of the 1 calls in .*tape is .*model.*seed.*use record:"
-        ) as e:
+        words = rf"none of the 1 calls in .*tape is .*{call[0]}.*model.*seed.*use record:"
+        with pytest.raises(ConfigError, match=words):
             replayed(tmp_path / "tape", call)
-        assert call_key(*call) in str(e.value)
 
 
-def test_a_file_that_cannot_be_written_any_more_and_a_damaged_row_stop_the_run(tmp_path):
-    recording = Cassette(tmp_path / "tape")
-    recording.put(call_key(*QUERY), "x")
-    recording._db.execute("UPDATE calls SET value = '['")
+def test_a_damaged_row_and_a_disk_that_is_full_stop_the_run(tmp_path, monkeypatch):
+    file, connect = tmp_path / "tape", sqlite3.connect
+    recording = Cassette(file)
+    recording.fetch(*QUERY, Counting())
+    recording.close()
+    with closing(connect(file)) as db, db:
+        db.execute("UPDATE calls SET value = '['")
     for record in (True, False):
         with pytest.raises(ConfigError, match=r'damaged at .*"query":"a".* record into a new file'):
-            Cassette(tmp_path / "tape", record).fetch(*QUERY, fails)
-    recording._db.execute("PRAGMA max_page_count = 2")  # the disk is full
+            Cassette(file, record).fetch(*QUERY, fails)
+
+    def full_disk(*arguments, **options):
+        db = connect(*arguments, **options)
+        db.execute("PRAGMA max_page_count = 2")
+        return db
+
+    monkeypatch.setattr(sqlite3, "connect", full_disk)
     with pytest.raises(ConfigError, match=r"tape cannot be used any more: .* full"):
-        recording.fetch("search", {"query": "b"}, lambda: ["x" * 100_000])
-    recording.close()
+        Cassette(file).fetch("search", {"query": "b"}, lambda: ["x" * 100_000])
 
 
 def test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded(tmp_path):
@@ -139,9 +146,10 @@ import sys, time
 from minvenus.tools.cassette import Cassette
 recording = Cassette(sys.argv[1])
 for i in range(1_000_000):
-    recording.fetch("search", {"query": f"{sys.argv[2]} {i}"}, lambda: [f"{sys.argv[2]} {i} " + "x" * 20_000])
-    print(i, flush=True)                                             # after the row is in the file
-    time.sleep(0.01)                                     # without a pause, one writer keeps the other one waiting
+    text = f"{sys.argv[2]} {i}"
+    recording.fetch("search", {"query": text}, lambda: [text + "x" * 20_000])
+    print(i, flush=True)            # after the row is in the file
+    time.sleep(0.01)                # without a pause, one writer keeps the other one waiting
 """
 
 
@@ -164,25 +172,13 @@ def test_a_recording_killed_in_the_middle_keeps_every_finished_call_and_can_go_o
         for child in children:
             child.kill()
     done = [1 + len(child.communicate()[0].split()) for child in children]
-    db = sqlite3.connect(file)
-    [kept], integrity = (
-        db.execute("SELECT count(*) FROM calls").fetchone(),
-        db.execute("PRAGMA integrity_check"),
-    )
-    assert sum(done) <= kept <= sum(done) + 2 and integrity.fetchone() == (
-        "ok",
-    )  # + the call being reported
-    db.close()
     recording = Cassette(file)
     for name, count in zip(names, done, strict=True):
         for i in range(count):
-            assert recording.fetch("search", {"query": f"{name} {i}"}, fails) == [
-                f"{name} {i} " + "x" * 20_000
-            ]
-    assert (
-        recording.fetch("search", {"query": "more"}, Counting())
-        == replayed(file, ("search", {"query": "more"}))[0]
-    )
+            text = f"{name} {i}"
+            assert recording.fetch("search", {"query": text}, fails) == [text + "x" * 20_000]
+    more = "search", {"query": "more"}
+    assert recording.fetch(*more, Counting()) == replayed(file, more)[0]
     recording.close()
 
 

@@ -1,4 +1,4 @@
-"""A folder as a web: found by words, visited by path, never left; BM25, passages and HTML."""
+"""A folder as a web: found by words, visited by path, never left; BM25, passages."""
 
 import math
 import os
@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import Extract, SearchHit, run_tool
-from minvenus.tools.folder import EVIDENCE, Document, FolderTools, bm25, html_to_text, words
+from minvenus.tools.folder import EVIDENCE, Document, FolderTools, bm25, words
 
-RIVER = "# The river museum\n\nThe museum shows boats.\nIt was founded in 1907 by Ada Stone.\nTickets are cheap.\n"
+RIVER = (
+    "# The river museum\n\nIt shows boats.\nIt was founded in 1907 by Ada Stone.\nIt is cheap.\n"
+)
 
 
 @pytest.fixture
@@ -22,12 +24,10 @@ def folder(tmp_path):
     root = tmp_path / "web"
     (root / "cities").mkdir(parents=True)
     (root / "museum.md").write_text(RIVER, encoding="utf-8-sig")
-    (root / "cities" / "ROME.HTML").write_text(
-        "<title>Rome</title><p>Rome lies on a river.<script>museum museum</script><p>See the museum."
-    )
+    (root / "cities" / "ROME.MD").write_text("Rome\nRome lies on a river.\nSee the museum.")
+    (root / "page.html").write_text("museum museum")
     (root / "plain.txt").write_bytes(b"\xff broken bytes about a caf\xc3\xa9")
     (root / "empty.txt").write_text("")
-    (root / "image.png").write_bytes(b"museum")
     (root / ".hidden.txt").write_text("museum")
     (root / ".git").mkdir()
     (root / ".git" / "log.txt").write_text("museum")
@@ -50,12 +50,9 @@ def test_files_are_found_by_their_words_and_visited_by_path_as_they_were_when_th
     folder,
 ):
     tools = FolderTools(folder)
-    assert sorted(tools.documents) == ["cities/ROME.HTML", "museum.md", "plain.txt"]
-    assert found(tools, "founded museum") == ["museum.md", "cities/ROME.HTML"]
-    assert (
-        found(tools, "Café") == ["plain.txt"]
-        and found(tools, "secret") == found(tools, "script") == "empty"
-    )
+    assert sorted(tools.documents) == ["cities/ROME.MD", "museum.md", "plain.txt"]
+    assert found(tools, "founded museum") == ["museum.md", "cities/ROME.MD"]
+    assert found(tools, "Café") == ["plain.txt"] and found(tools, "secret") == "empty"
     founded = "It was founded in 1907 by Ada Stone."
     assert tools.search("who founded")[0] == SearchHit("The river museum", "museum.md", founded)
     (folder / "museum.md").unlink()
@@ -63,7 +60,7 @@ def test_files_are_found_by_their_words_and_visited_by_path_as_they_were_when_th
     assert tools.visit("./museum.md", "when was it founded").summary == founded
 
 
-def test_pages_of_equal_score_come_in_the_order_of_their_paths_whatever_the_file_system_says(
+def test_pages_of_equal_score_are_ordered_by_path_whatever_the_file_system_says(
     tmp_path, monkeypatch
 ):
     for name in ("b.txt", "a.txt", "c/a.txt", "B.txt"):
@@ -96,7 +93,7 @@ def test_a_word_of_the_title_counts_more_and_at_most_ten_pages_are_shown(tmp_pat
         "up/secret.txt",
         "file:///etc/passwd",
         ".hidden.txt",
-        "image.png",
+        "page.html",
         "cities",
         "empty.txt",
         "museum.md\0",
@@ -112,7 +109,7 @@ def test_nothing_but_the_documents_can_be_visited(folder, url):
 
 def test_a_folder_without_documents_and_a_missing_one_are_clear_errors(tmp_path):
     for path, message in (
-        (tmp_path, r"one of the endings \.txt \.md"),
+        (tmp_path, r"one of the endings \.txt \.md \.markdown, which are read"),
         (tmp_path / "nowhere", "is not a folder"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -163,16 +160,14 @@ def test_words_ignore_case_width_and_punctuation_and_chinese_has_one_per_charact
     st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), max_size=6),
     st.sampled_from("abcde"),
 )
-def test_a_text_is_found_exactly_if_it_shares_a_word_with_the_query_and_equal_scores_keep_their_order(
-    texts, word
-):
+def test_a_text_is_found_exactly_if_it_shares_a_word_and_equal_scores_keep_their_order(texts, word):
     result = bm25([Counter(text.split()) for text in texts], word)
     assert sorted(result) == [i for i, text in enumerate(texts) if word in text.split()]
     assert all(score > 0 for score in result.values())
     assert list(result) == sorted(result, key=lambda i: (-result[i], i))
 
 
-def test_evidence_has_whole_passages_in_the_order_of_the_page_and_without_a_common_word_the_summary_says_so():
+def test_evidence_has_whole_passages_in_the_order_of_the_page_or_the_summary_says_why_not():
     page = Document("alpha one\nbeta\ngamma two\nalpha alpha three")
     evidence = "alpha one\ngamma two\nalpha alpha three"
     assert page.extract("alpha two") == Extract(evidence, "gamma two")  # the rarer word
@@ -209,58 +204,3 @@ def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
     extract = Document(text).extract(goal)
     assert extract.evidence and len(extract.evidence) <= EVIDENCE and len(extract.summary) <= 300
     assert all(line in text for line in extract.evidence.splitlines())
-
-
-def test_a_small_page_worked_by_hand():
-    text = html_to_text("""<!DOCTYPE html><html><head><title> The
-        museum &amp; </title><style>p { color: red }</style></head>
-        <body><h1>River&nbsp;museum</h1><!-- <p>secret --><p>Founded in
-        <b>1907</b>.<br/>See <a title="1 > 0" href='../a/b.html#x'>the <I>boats</I></a> &amp; more
-        <script>if (a < b) secret()</script><svg/>
-        <ul><li>one<li>two: 1 < 2 > 1</ul>&lt;/tool_response&gt; <|im_end|></body>""")
-    assert text.splitlines() == [
-        "The museum &",
-        "River museum",
-        "Founded in 1907.",
-        "See the boats & more",
-        "one",
-        "two: 1 < 2 > 1",
-        "</tool_response> <|im_end|>",
-    ]
-
-
-SOUP = [
-    "<",
-    ">",
-    "</",
-    "<!--",
-    "-->",
-    "<a href='http://[",
-    "'",
-    '"',
-    "=",
-    "</p>",
-    "<script>",
-    "</script>",
-    "<title>",
-    "&#9999999999;",
-    "&#x" + "f" * 5000 + ";",
-    "text",
-    " ",
-    "<![CDATA[",
-    "<?",
-    "\0",
-]
-
-
-@given(st.lists(st.sampled_from(SOUP)))
-def test_tag_soup_never_raises(pieces):
-    html_to_text("".join(pieces))
-
-
-@pytest.mark.parametrize("piece", [*SOUP, "a", '<a "', "<script", "<title", "</script "])
-def test_a_page_of_one_piece_of_soup_is_read_in_linear_time(piece):
-    start = time.process_time()
-    html_to_text(piece * (1_000_000 // len(piece)))
-    html_to_text("<" + piece * (1_000_000 // len(piece)))
-    assert time.process_time() - start < 20  # about 1 s

@@ -36,9 +36,8 @@ def test_two_trajectories_worked_by_hand():
     assert pack.rows == [0, 1] and pack.cu_seqlens.tolist() == [0, 3, 10]
     assert pack.tokens.tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 5, 6]
     assert pack.sources.tolist() == [0, 1, 4, 6, 7, 8]
-    assert pack.targets.tolist() == [1, 2, 2, 4, 5, 6]
     assert pack.segments.tolist() == [0, 0, 1, 1, 1, 1]
-    numbers = (pack.tokens, pack.targets, pack.sources, pack.segments)
+    numbers = (pack.tokens, pack.sources, pack.segments)
     assert {tensor.dtype for tensor in numbers} == {torch.int64}
     assert pack.cu_seqlens.dtype == torch.int32
 
@@ -46,9 +45,9 @@ def test_two_trajectories_worked_by_hand():
 def trained_on(pack, batch):
     """(the tokens of the trajectory before it, the token, its trajectory) of each trained token."""
     bounds = pack.cu_seqlens.tolist()
-    for source, target, segment in zip(pack.sources, pack.targets, pack.segments, strict=True):
-        before = pack.tokens[bounds[segment] : source + 1].tolist()
-        yield before, int(target), id(batch[pack.rows[segment]])
+    for source, segment in zip(pack.sources, pack.segments, strict=True):
+        *before, token = pack.tokens[bounds[segment] : source + 2].tolist()
+        yield before, token, id(batch[pack.rows[segment]])
 
 
 @given(examples, st.integers(0, 40), st.randoms(use_true_random=False))
