@@ -262,7 +262,7 @@ def rollout_loop(config: IGPOConfig, prompt_format: AgentFormat, source: Questio
     sampling = Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p)
     writer = LocalWriter(engine, tokenizer, sampling)
     threads = None if source.immediate else TOOL_THREADS
-    return RolloutLoop(writer, tokenizer, limits, tool_seconds=config.tool_seconds,
+    return RolloutLoop(writer, limits, tool_seconds=config.tool_seconds,
                        tool_threads=threads, guard=FailureGuard())
 
 

@@ -126,7 +126,7 @@ def follow(monkeypatch):
     def follow(script):
         monkeypatch.setattr(
             "minvenus.agent.load.local_writer",
-            lambda *_: (policy_for(script), TOKENIZER, "a script"),
+            lambda *_: (policy_for(script), "a script"),
         )
 
     follow(expert_with_faults())
