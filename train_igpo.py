@@ -29,10 +29,8 @@ from minvenus.model.lora import base_of
 from minvenus.model.precision import engine_model
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder
-from minvenus.presets import IGPO_PRESETS
 from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import SavedBatch, save_batch
-from minvenus.settings import PAGE_SIZE, IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard
 from minvenus.train.batch import Batch, behaviour, failed, health, make_batch, mean
@@ -40,7 +38,9 @@ from minvenus.train.checkpoint import load_reference, load_start
 from minvenus.train.optim import adamw
 from minvenus.train.parallel import everywhere, gather, on_rank_0, processes, share, size
 from minvenus.train.plan import plan_table
+from minvenus.train.presets import IGPO_PRESETS
 from minvenus.train.run import MAY_CHANGE, Run, open_run
+from minvenus.train.settings import PAGE_SIZE, IGPOConfig
 from minvenus.train.update import igpo_update
 from minvenus.types import Rollout, Sample
 
@@ -262,7 +262,7 @@ def rollout_loop(config: IGPOConfig, prompt_format: AgentFormat, source: Questio
     sampling = Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p)
     writer = LocalWriter(engine, tokenizer, sampling)
     threads = None if source.immediate else TOOL_THREADS
-    return RolloutLoop(writer, tokenizer, limits, tool_seconds=config.tool_seconds,
+    return RolloutLoop(writer, limits, tool_seconds=config.tool_seconds,
                        tool_threads=threads, guard=FailureGuard())
 
 

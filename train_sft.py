@@ -12,8 +12,6 @@ from minvenus.files import step_name
 from minvenus.flags import parse_flags
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder
-from minvenus.presets import SFT_PRESETS
-from minvenus.settings import SFTConfig
 from minvenus.sft import dataset
 from minvenus.sft.dataset import Example
 from minvenus.text.tokenizer import Tokenizer
@@ -24,7 +22,9 @@ from minvenus.train.checkpoint import load_start
 from minvenus.train.optim import adamw, learning_rate
 from minvenus.train.parallel import processes, size
 from minvenus.train.plan import plan_table
+from minvenus.train.presets import SFT_PRESETS
 from minvenus.train.run import Run, open_run
+from minvenus.train.settings import SFTConfig
 from minvenus.train.update import sft_step, validation_loss
 
 TEACHER = Teacher(wrong_relation=0.3, at_once=0.03, stop_early=0.05, cut_off=0.5)

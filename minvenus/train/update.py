@@ -24,12 +24,12 @@ from minvenus.igpo.loss import igpo_loss, loss_stats, token_weights
 from minvenus.model.lora import switched_off
 from minvenus.model.precision import precision_of
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.sft.dataset import Example
 from minvenus.train.batch import Batch
 from minvenus.train.optim import Diverged, optimizer_step
 from minvenus.train.pack import Pack, rank_packs
 from minvenus.train.parallel import gather
+from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.types import Rollout
 
 EXTREMES = {"ratio_min": min, "ratio_max": max, "logprob_gap": max}
