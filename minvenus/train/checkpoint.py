@@ -34,7 +34,7 @@ from minvenus.files import (
 )
 from minvenus.model import weights
 from minvenus.model.lora import adapter_rank, adapters, add_adapters
-from minvenus.model.precision import PRECISION
+from minvenus.model.precision import PRECISION, device_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder, start_model
 from minvenus.text.tokenizer import TINY, Tokenizer

@@ -138,7 +138,7 @@ MUTANTS = (
         30,
         "positions restart with every chunk",
         "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
-        ("minvenus.engine.runner:Runner._flatten", "+= range(start, start + new)", "+= range(new)"),
+        ("minvenus.engine.runner:Runner._flatten", "positions += new_positions", "positions += range(new)"),
     ),
     mutant(
         30,
@@ -146,8 +146,8 @@ MUTANTS = (
         "engine/test_engine.py::test_preempted_sequences_give_the_same_tokens_and_log_probs[20]",
         (
             "minvenus.engine.runner:Runner._flatten",
-            "positions += range(start, start + new)",
-            "positions += [p - (p >= first) * first for p in range(start, start + new)]",
+            "positions += new_positions",
+            "positions += [p - (p >= first) * first for p in new_positions]",
         ),
         (
             "minvenus.engine.runner:Runner._flatten",
@@ -214,8 +214,8 @@ MUTANTS = (
         "engine/test_score.py::test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each",
         (
             "minvenus.engine.runner:Runner.logprobs",
-            "ids, temperature).tolist()",
-            "ids).tolist()",
+            "ids, temperature)",
+            "ids)",
         ),
     ),
     mutant(

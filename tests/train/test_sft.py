@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch.autograd.graph import save_on_cpu
 
 from minvenus.model import qwen3
-from minvenus.settings import SFTConfig
 from minvenus.sft.dataset import Example
 from minvenus.train.optim import Diverged, adamw, learning_rate
 from minvenus.train.pack import fill_packs, make_packs
+from minvenus.train.settings import SFTConfig
 from minvenus.train.update import pack_logprobs, sft_losses, sft_step, validation_loss
 from tests.train.runs import SMALL, examples, gradients, lively_model, parameters
 
@@ -75,7 +75,7 @@ def test_an_observation_is_read_and_not_trained(e, data):
     model, k = lively_model(), data.draw(st.integers(1, len(e) - 2))
     tokens = e.tokens.clone()
     tokens[k] = (tokens[k] + 1) % 700
-    packs = make_packs([e], 10_000) + make_packs([Example(tokens, e.sampled)], 10_000)
+    [old], [new] = (make_packs([Example(t, e.sampled)], 10_000) for t in (e.tokens, tokens))
     with torch.no_grad():
         changed = pack_logprobs(model, old) != pack_logprobs(model, new)
     positions = old.sources + 1
