@@ -13,6 +13,7 @@ from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import path_of, save_batch
 from minvenus.report.turn_card import shade
 from minvenus.report.xray import default_page, write_page
+from tests.igpo.strategies import flat
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
@@ -118,14 +119,14 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
     assert "<dt>training step</dt><dd>20</dd>" in path.read_text(encoding="utf-8")
     page = Part.of(path)
     for k, name in enumerate(PAPER_FIRST):
-        advantages = sum(assign_credit(batch.samples, RECIPES[name]).advantages, [])
+        advantages = flat(assign_credit(batch.samples, RECIPES[name]).advantages)
         colours = [shade(a, max(map(abs, advantages))) for a in advantages]
         chips = [chip.get("class") for chip in page.all("chip")[k::5]]
         assert chips == [f"chip {colour}" for colour in colours]
         strips = page.all("strip")[k::5]
         letters = [letter.get("class") for strip in strips for letter in list(strip)[1:]]
         assert [letter.removesuffix(" malformed") for letter in letters] == colours
-    for turn, advantage in zip(page.all("turn"), sum(batch.credit.advantages, []), strict=True):
+    for turn, advantage in zip(page.all("turn"), flat(batch.credit.advantages), strict=True):
         assert turn.get("class") == ("turn plus" if advantage > 0 else "turn minus")
 
 
