@@ -28,7 +28,7 @@ def main(config: EvalConfig) -> dict | Path:
     if config.xray is not None:
         return xray(config, config.xray)
     if config.compare is not None:
-        return compare_two(*config.compare, as_json=config.json)
+        return compare_two(config, *config.compare)
     return evaluate(resolved(config))
 
 
@@ -66,11 +66,8 @@ def evaluate(config: EvalConfig) -> dict:
         summary = summarise(evaluation)
         write_json(results.folder / "report.json", summary)
 
-    if config.json:
-        print(json.dumps(summary))
-    else:
-        print(f"{summary['questions']} questions, runs of each: {config.runs}\n")
-        print(f"{report_text(summary)}\n\nin {results.folder}")
+    head = f"{summary['questions']} questions, runs of each: {config.runs}"
+    show(config, summary, f"{head}\n\n{report_text(summary)}\n\nin {results.folder}")
     return summary
 
 
@@ -108,13 +105,10 @@ def fingerprints(config: EvalConfig, source: QuestionSource) -> dict[str, str]:
     return contents
 
 
-def compare_two(name_a: str, name_b: str, as_json: bool) -> dict:
+def compare_two(config: EvalConfig, name_a: str, name_b: str) -> dict:
     """The paired difference of two finished evaluations."""
     comparison = compare(stored_evaluation(name_a), stored_evaluation(name_b))
-    if as_json:
-        print(json.dumps(comparison))
-    else:
-        print(comparison_text(comparison, (f"A {name_a}", f"B {name_b}")))
+    show(config, comparison, comparison_text(comparison, (f"A {name_a}", f"B {name_b}")))
     return comparison
 
 
@@ -133,11 +127,12 @@ def xray(config: EvalConfig, source: str) -> Path:
 
     file = config.out or default_page(source, config.group)
     page = write_page(source, file, config.group, scorer)
-    if config.json:
-        print(json.dumps({"page": str(page)}))
-    else:
-        print(f"X-ray of {source}: {page}")
+    show(config, {"page": str(page)}, f"X-ray of {source}: {page}")
     return page
+
+
+def show(config: EvalConfig, numbers: dict, text: str) -> None:
+    print(json.dumps(numbers) if config.json else text)
 
 
 if __name__ == "__main__":

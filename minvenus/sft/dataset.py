@@ -1,7 +1,7 @@
-"""Clean trajectories as token streams.
+"""Clean trajectories as token streams, held in memory: five bytes a token.
 
-Over-long ones are dropped and counted: cut off, they would teach to search without an answer. Streams are held in
-memory, five bytes a token.
+Trajectories that are too long are dropped and counted: cut off, they would teach to search without
+an answer.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,14 +19,15 @@ from minvenus.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Example:
-    """One trajectory as tokens. `sampled` is True on the agent's tokens, the im_end of each turn included."""
+    """One trajectory as tokens."""
 
-    tokens: Tensor                        # [L] int32
-    sampled: Tensor                       # [L] bool
+    tokens: Tensor               # [L] int32
+    sampled: Tensor              # [L] bool: the agent's tokens, the im_end of each turn included
 
     def __post_init__(self):
         if self.trained == 0 or self.sampled[0]:
-            raise ValueError("an example needs tokens to train on; the first token cannot be one, nothing predicts it")
+            raise ValueError("an example needs tokens to train on; the first token cannot be one, "
+                             "nothing predicts it")
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -36,7 +37,12 @@ class Example:
         return int(self.sampled.sum())
 
 
-# ------------------------------------------------------------------------------------------------------------ to tokens
+def read_records(path) -> Iterator[dict]:
+    """The records of a .jsonl or .parquet file."""
+    for number, record in read_rows(Path(path)):
+        if isinstance(record, str):
+            raise ConfigError(f"{path}, line {number} is no record: {record}")
+        yield record
 
 
 def encode(record: dict, tokenizer: Tokenizer) -> Example:
@@ -57,31 +63,25 @@ def encode_pieces(pieces: list[tuple[str, bool]], tokenizer: Tokenizer) -> Examp
 
 def load(records: Iterable[dict], tokenizer: Tokenizer, max_tokens: int,
          prompts: set[str] | None = None) -> tuple[list[Example], int]:
-    """All trajectories of at most `max_tokens`, in their order, and how many longer ones were dropped. The system
-    prompts of the former are added to `prompts`."""
-    examples = []
-    too_long = []                             # tokens of those that are dropped
+    """All trajectories of at most `max_tokens`, in their order, and the number of longer ones.
+
+    The system prompts of the former are added to `prompts`."""
+    examples: list[Example] = []
+    too_long: list[int] = []     # tokens of the trajectories that are dropped
     for i, record in enumerate(records):
         try:
             example = encode(record, tokenizer)
         except (ChatError, KeyError, TypeError) as error:
-            raise ConfigError(f"trajectory {i} is not clean, run python -m minvenus.sft on the file first: "
-                              f"{error}") from None
+            raise ConfigError(f"trajectory {i} is not clean, run python -m minvenus.sft on the "
+                              f"file first: {error}") from None
         if len(example) > max_tokens:
             too_long.append(len(example))
             continue
         examples.append(example)
         if prompts is not None:
             prompts.add(record["messages"][0]["content"])
+
     if too_long and not examples:
-        raise ConfigError(f"all {len(too_long):,} trajectories are longer than {max_tokens:,} tokens, the shortest has "
-                          f"{min(too_long):,}: raise --max-tokens")
+        raise ConfigError(f"all {len(too_long):,} trajectories are longer than {max_tokens:,} "
+                          f"tokens, the shortest has {min(too_long):,}: raise --max-tokens")
     return examples, len(too_long)
-
-
-def read_records(path) -> Iterator[dict]:
-    """The records of a .jsonl or .parquet file."""
-    for number, record in read_rows(Path(path)):
-        if isinstance(record, str):
-            raise ConfigError(f"{path}, line {number} is no record: {record}")
-        yield record

@@ -34,9 +34,9 @@ from minvenus.files import (
 )
 from minvenus.model import weights
 from minvenus.model.lora import adapter_rank, adapters, add_adapters
-from minvenus.model.precision import PRECISION
+from minvenus.model.precision import PRECISION, device_of
 from minvenus.model.qwen3 import Qwen3
-from minvenus.model.weights import device_of, start_folder, start_model
+from minvenus.model.weights import start_folder, start_model
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.train.parallel import on_rank_0, shard, size, whole_tensors
 from minvenus.train.plan import check_memory

@@ -98,7 +98,7 @@ def test_stored_log_probs_are_those_of_the_trainers_packed_forward(temperature):
     bounds = [0, *itertools.accumulate(len(p) + len(c.tokens) for p, c in rollouts)]
     ends = zip(bounds[1:], rollouts, strict=True)
     drawn = torch.cat([torch.arange(end - len(c.tokens), end) for end, (_, c) in ends])
-    trained = MODEL.logprobs(flat, torch.tensor(bounds), drawn - 1, flat[drawn], temperature)
+    trained = MODEL.logprobs(flat, torch.tensor(bounds), drawn - 1, temperature)
     stored = torch.tensor([x for _, c in rollouts for x in c.logprobs])
     assert float((trained - stored).abs().max()) < 1e-5
 
@@ -236,7 +236,7 @@ from tests.engine.models import CONFIG
 model = Qwen3(CONFIG, seed=0).to(torch.bfloat16).requires_grad_(False)
 [[c]] = Engine(model, pages=50, page_size=16).generate([[7] * 64], Sampling(10))
 flat = torch.tensor([7] * 64 + c.tokens)
-trained = model.logprobs(flat, torch.tensor([0, len(flat)]), torch.arange(63, len(flat) - 1), flat[64:])
+trained = model.logprobs(flat, torch.tensor([0, len(flat)]), torch.arange(63, len(flat) - 1))
 print(float((trained - torch.tensor(c.logprobs)).abs().max()))
 """
 

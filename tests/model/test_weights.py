@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from minvenus.config import ModelConfig
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.model.weights import load, save
+from minvenus.model.weights import load, model_fingerprint, save
 from tests.model.checkpoints import INDEX, TIED, UNTIED, same
 
 # ----------------------------------------------------------------------------------- round trips
@@ -142,3 +142,29 @@ def test_peak_memory_while_loading_stays_under_1_2_times_the_weights(single, tmp
     shutil.rmtree(tmp_path / "big")
     for ratio in done.stdout.split():
         assert 0.9 < float(ratio) < 1.2
+
+
+# ----------------------------------------------------------------------------------- fingerprint
+
+
+def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
+    tmp_path, monkeypatch
+):
+    def write(folder, tensors):
+        path = tmp_path / folder
+        path.mkdir()
+        (path / "a.safetensors").write_bytes(tensors)
+        for name in ("b.safetensors", "config.json", "notes.txt"):
+            (path / name).write_bytes(b"b")
+        return path
+
+    one, same, other = write("one", b"12"), write("same", b"12"), write("other", b"13")
+    first = model_fingerprint(one)
+    (same / "notes.txt").write_bytes(b"!")
+    real = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: reversed(sorted(real(self, pattern))))
+    assert model_fingerprint(same) == first != model_fingerprint(other)
+    (same / "config.json").write_bytes(b"[]")
+    assert model_fingerprint(same) != first, "another tokenizer or shape is another model"
+    files = [one / "a.safetensors", other / "a.safetensors", "/nowhere"]
+    assert len(set(map(model_fingerprint, files))) == 3, "a tokenizer's file, for a served model"

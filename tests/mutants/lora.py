@@ -17,7 +17,7 @@ MUTANTS = (
     mutant(
         58,
         "the engine runs the module with its adapters",
-        RUNS + "test_adapters_in_two_processes_have_the_gradient_of_one[1]",
+        RUNS + "test_adapters_in_two_processes_have_the_gradient_of_one",
         ("minvenus.model.precision:engine_model", "adapters(model)", "[]"),
     ),
     mutant(
@@ -83,12 +83,13 @@ MUTANTS = (
         46,
         "a real model is trained with the toy's settings",
         "test_config.py::test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named",
-        ("minvenus.settings:check_preset", 'config.preset == "tiny" and', "False and"),
+        ("minvenus.settings:check_training", 'config.preset == "tiny" and', "False and"),
     ),
     mutant(
         46,
         "a preset in name only: the values of another one's file",
-        "test_flags.py::test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_one_is_refused",
+        "test_flags.py::test_a_saved_config_overrides_a_preset_and_that_the_defaults"
+        "_and_a_misspelt_one_is_refused",
         ("minvenus.flags:parse_flags", 'saved.get("preset", preset) != preset', "False"),
     ),
     mutant(

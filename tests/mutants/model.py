@@ -1,4 +1,4 @@
-"""Wrong steps of the forward pass (59): each moves logits away from those that transformers computed."""
+"""Wrong steps of the forward pass (59): each moves logits away from those of transformers."""
 
 from tests.mutants.mutant import mutant
 

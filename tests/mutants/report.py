@@ -129,16 +129,16 @@ MUTANTS = (
         48,
         "a gain explained by the value of the turn before",
         EXPLAINED,
-        ("minvenus.report.explain:reward_steps", "before = max(", "before = min("),
+        ("minvenus.report.explain:gain_steps", "before = max(", "before = min("),
     ),
     mutant(
         48,
         "the outcome's spread shown for a turn",
         EXPLAINED,
         (
-            "minvenus.report.explain:term_steps",
-            '"σ": n.group_stats.turn_reward_spread',
-            '"σ": n.group_stats.outcome_std',
+            "minvenus.report.explain:z_step",
+            '"σ": stats.turn_reward_spread',
+            '"σ": stats.outcome_std',
         ),
     ),
     mutant(
@@ -147,8 +147,8 @@ MUTANTS = (
         GROUP,
         (
             "minvenus.report.explain:group_steps",
-            '"mean", stats.turn_reward_mean,',
-            '"mean", stats.outcome_mean,',
+            "mean_and_spread(stats.turn_reward_mean,",
+            "mean_and_spread(stats.outcome_mean,",
         ),
     ),
     mutant(
@@ -190,5 +190,18 @@ MUTANTS = (
         "the colour of a method given to another line",
         "report/test_curves.py::test_a_method_has_one_colour_and_no_other_line_has_it",
         ("minvenus.report.curves:places_of", "if place not in taken)", ")"),
+    ),
+    mutant(
+        48,
+        "a curve of 41 to 79 steps with a point for each",
+        "report/test_run_page.py::test_neighbouring_steps_become_one_point_the_mean_of_them",
+        ("minvenus.report.run_page:smooth", "math.ceil(", "math.floor("),
+    ),
+    mutant(
+        48,
+        "the truth scored after the default thought",
+        "report/test_source.py::"
+        "test_a_model_folder_scores_the_answer_before_every_turn_as_a_fresh_forward_does",
+        ("minvenus.report.source:scored", "tokenizer, scorer.recipe)", "tokenizer, Recipe())"),
     ),
 )

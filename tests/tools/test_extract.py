@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError
-from minvenus.settings import AgentConfig, IGPOConfig
+from minvenus.settings import AgentConfig
 from minvenus.text.untrusted import restore
 from minvenus.tools.base import SOFT_SHARE, Extract, ToolError
 from minvenus.tools.extract import PROMPT, Extractor, read_reply
 from minvenus.tools.web import LiveTools
+from minvenus.train.settings import IGPOConfig
 from tests.tools.servers import call, chat, serve
 
 GOOD = '{"rational": "r", "evidence": "founded\\nin 1907", "summary": "In 1907."}'
