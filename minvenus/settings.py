@@ -31,7 +31,7 @@ def check_temperature(temperature: float | None) -> None:
         raise ConfigError(f"temperature must be 0 or from 0.001 to 100, got {temperature!r}")
 
 
-# ------------------------------------------------------------------------------ infer.py and eval.py
+# ----------------------------------------------------------------------------- infer.py and eval.py
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def check_tools(file: str | None, tools: str, flag: str) -> None:
         )
 
 
-# ------------------------------------------------------------------------- train_sft.py, train_igpo.py
+# ---------------------------------------------------------------------- train_sft.py, train_igpo.py
 
 
 PAGE_SIZE = 16                        # tokens of a page of the cache, in training

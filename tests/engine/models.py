@@ -1,5 +1,5 @@
-"""What the engine's tests compare with: small models that depend on every token, and the definitions without any
-cache."""
+"""What the engine's tests compare with: small models that depend on every token, and the
+definitions without any cache."""
 
 import math
 from collections import Counter
@@ -25,8 +25,8 @@ CONFIG = ModelConfig(
 
 
 def sharp_model(seed=0, config=CONFIG):
-    """Random weights, large enough that the next token really depends on the context: at the usual scale, every wrong
-    cache would give the same greedy tokens."""
+    """Random weights, large enough that the next token really depends on the context: at the usual
+    scale, every wrong cache would give the same greedy tokens."""
     model = Qwen3(config, seed).requires_grad_(False)
     for parameter in model.parameters():
         if parameter.dim() == 2:
@@ -35,7 +35,8 @@ def sharp_model(seed=0, config=CONFIG):
 
 
 class FixedLogits:
-    """A model whose next token never depends on anything: hidden is 1, so the head's one column is the logits."""
+    """A model whose next token never depends on anything: hidden is 1, so the head's one column is
+    the logits."""
 
     def __init__(self, logits):
         self.head_weight = torch.tensor(logits)[:, None]  # [V, 1]
@@ -81,7 +82,8 @@ def naive_greedy(model, prompt, count):
 
 
 def is_greedy(model, prompt, tokens):
-    """Whether each of the tokens is the most probable one after those before it; one forward for all."""
+    """Whether each of the tokens is the most probable one after those before it; one forward for
+    all."""
     logits = model(torch.tensor([prompt + tokens]))[0]
     return logits[len(prompt) - 1 : -1].argmax(dim=-1).tolist() == tokens
 
@@ -98,7 +100,8 @@ def check_engine(engine) -> None:
 
 
 def check_pool(pool: PagePool, tables=()) -> None:
-    """Every invariant of a page pool whose open tables are given, or an AssertionError that names the broken one."""
+    """Every invariant of a page pool whose open tables are given, or an AssertionError that names
+    the broken one."""
     held = Counter(page for table in tables for page in table.pages)
     assert pool._holders == [held[p] for p in range(pool.count)], (
         "references differ from the tables that hold pages"

@@ -1,4 +1,5 @@
-"""The page pool on its own: worked cases, then a machine that keeps the memory beside it as a dictionary."""
+"""The page pool on its own: worked cases, then a machine that keeps the memory beside it as a
+dictionary."""
 
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -18,7 +19,8 @@ def checked(name):
 
 
 class CheckedPool(PagePool):
-    """Holds every table that it gave out, and checks all invariants after every call; a table that is free is empty."""
+    """Holds every table that it gave out, and checks all invariants after every call; a table that
+    is free is empty."""
 
     def __init__(self, pages, page_size):
         super().__init__(pages, page_size)
@@ -30,7 +32,8 @@ class CheckedPool(PagePool):
 
 
 def compute(pool, table, tokens):
-    """What an engine does: make room for the tokens behind table.num_computed, compute them, commit."""
+    """What an engine does: make room for the tokens behind table.num_computed, compute them,
+    commit."""
     count = len(tokens) - table.num_computed
     copies = pool.extend(table, count)
     pool.commit(table, tokens, count)
@@ -135,9 +138,9 @@ def test_too_few_pages_change_nothing():
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Tokens are 0 and 1, so prefixes meet often. `memory[page, slot]` is the whole prefix that the slot's value
-    depends on, as with keys and values: every slot that a table counts as computed must hold the prefix of that very
-    sequence."""
+    """Tokens are 0 and 1, so prefixes meet often. `memory[page, slot]` is the whole prefix that the
+    slot's value depends on, as with keys and values: every slot that a table counts as computed
+    must hold the prefix of that very sequence."""
 
     tables = Bundle("tables")
     some = st.lists(st.integers(0, 1), min_size=1, max_size=9)

@@ -1,4 +1,5 @@
-"""Scheduling as the engine shows it: which sequences get a token in a step, and which give way when pages run out."""
+"""Scheduling as the engine shows it: which sequences get a token in a step, and which give way when
+pages run out."""
 
 from minvenus.engine import Engine, Sampling
 from tests.engine.models import FixedLogits, check_engine
@@ -77,7 +78,8 @@ def test_the_oldest_running_sequence_gets_a_token_in_every_step():
 
 
 def test_a_sequence_that_waits_for_room_does_not_stop_one_that_runs():
-    """The second needs all five pages, so it waits until the first has ended; the third is not let in before it."""
+    """The second needs all five pages, so it waits until the first has ended; the third is not let
+    in before it."""
     engine = an_engine(pages=5, step_tokens=40)
     first = started(engine, 4, max_tokens=3)
     engine.step()

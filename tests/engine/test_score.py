@@ -108,8 +108,8 @@ def test_scores_beside_a_turn_that_runs_are_those_of_a_fresh_forward():
 
 @pytest.mark.parametrize("pages", range(21, 33))
 def test_a_preempted_scoring_starts_again_with_nothing_kept(pages):
-    """An older sequence decodes beside it and takes its pages, here when it has scored some chunks of its
-    continuation."""
+    """An older sequence decodes beside it and takes its pages, here when it has scored some chunks
+    of its continuation."""
     engine = poisoned(Engine(MODEL, pages=pages, page_size=2, step_tokens=3))
     old = engine.open(TOKENS[:12])
     engine.start(old, Sampling(24, temperature=0))
@@ -123,7 +123,8 @@ def test_a_preempted_scoring_starts_again_with_nothing_kept(pages):
 
 
 def test_a_scored_fork_gives_its_pages_to_those_that_wait():
-    """25 pages of the prefix, room for three forks of two pages more: nine boundaries need no preemption."""
+    """25 pages of the prefix, room for three forks of two pages more: nine boundaries need no
+    preemption."""
     engine = poisoned(Engine(MODEL, pages=31, page_size=2))
     prefix, lengths = engine.open(TOKENS[:50]), list(range(10, 50, 5))
     [found] = engine.score_many([(prefix, lengths, ANSWER[:2])])
@@ -133,8 +134,8 @@ def test_a_scored_fork_gives_its_pages_to_those_that_wait():
 
 
 def test_scoring_goes_on_when_its_source_has_lost_its_pages():
-    """The older turn takes the idle prefix's pages while the continuations are scored; they come back in chunks of 4
-    tokens."""
+    """The older turn takes the idle prefix's pages while the continuations are scored; they come
+    back in chunks of 4 tokens."""
     engine = poisoned(Engine(MODEL, pages=16, page_size=4, step_tokens=4))
     old, prefix = engine.open(TOKENS[:20]), engine.open(TOKENS[:30], 1)
     engine.start(old, Sampling(30, temperature=0))
