@@ -29,10 +29,8 @@ from minvenus.model.lora import base_of
 from minvenus.model.precision import engine_model
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder
-from minvenus.presets import IGPO_PRESETS
 from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import SavedBatch, save_batch
-from minvenus.settings import PAGE_SIZE, IGPOConfig
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FailureGuard
 from minvenus.train.batch import Batch, behaviour, failed, health, make_batch, mean
@@ -40,7 +38,9 @@ from minvenus.train.checkpoint import load_reference, load_start
 from minvenus.train.optim import adamw
 from minvenus.train.parallel import everywhere, gather, on_rank_0, processes, share, size
 from minvenus.train.plan import plan_table
+from minvenus.train.presets import IGPO_PRESETS
 from minvenus.train.run import MAY_CHANGE, Run, open_run
+from minvenus.train.settings import PAGE_SIZE, IGPOConfig
 from minvenus.train.update import igpo_update
 from minvenus.types import Rollout, Sample
 
@@ -64,7 +64,9 @@ def main(config: IGPOConfig) -> Path:
         data = digest([questions.fingerprint, prompt_format.prompt, grader.name])
 
         for step in run.steps(policy, optimizer, files, data):       # resumes; stops on signals
-            before = evaluate(run, loop, policy, questions) if step == 1 else {}
+            evaluation = {}
+            if step == 1:
+                evaluation = evaluate(run, loop, policy, questions, "before_test_")
 
             # 1. roll out, and score the truth while its context is still in the cache
             engine.load_weights(policy)
@@ -89,10 +91,9 @@ def main(config: IGPOConfig) -> Path:
             if run.is_due(config.rollouts_every) or step == 1:
                 save_rollouts(run, step, batch, credit)
             if run.is_due(config.evaluate_every):
-                stats |= evaluate(run, loop, policy, questions)
-            stats |= {f"before_{name}": number for name, number in before.items()}
+                evaluation |= evaluate(run, loop, policy, questions, "test_")
             numbers = health(batch, credit, *questions.visits(batch.rollouts))
-            run.log(step, numbers | work | stats)
+            run.log(step, numbers | work | stats | evaluation)
             if step % config.save_every == 0:
                 run.save()
     return run.model_folder
@@ -162,7 +163,8 @@ def grades(ended: list[Rollout], grader: Judge | WordGrader) -> list[float | Non
     return grader.grade(questions, [final_answer(rollout.turns) for rollout in ended])
 
 
-def evaluate(run: Run, loop: RolloutLoop, policy: Qwen3, source: QuestionSource) -> dict:
+def evaluate(run: Run, loop: RolloutLoop, policy: Qwen3, source: QuestionSource,
+             prefix: str) -> dict[str, float]:
     """Metrics of one sampled rollout of every held-out question; {} where none is held out.
 
     Answers are compared by exact match, with --judge too: evaluation should be cheap.
@@ -178,7 +180,7 @@ def evaluate(run: Run, loop: RolloutLoop, policy: Qwen3, source: QuestionSource)
     ended = gather([episode.rollout for episode in episodes])
     exact_match = mean(grades(ended, WordGrader("em")))
     numbers = {"exact_match": exact_match, **behaviour(ended, *source.visits(ended))}
-    return {f"test_{name}": number for name, number in numbers.items() if number is not None}
+    return {prefix + name: number for name, number in numbers.items() if number is not None}
 
 
 def save_rollouts(run: Run, step: int, batch: Batch, credit: Credit) -> None:
@@ -260,7 +262,7 @@ def rollout_loop(config: IGPOConfig, prompt_format: AgentFormat, source: Questio
     sampling = Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p)
     writer = LocalWriter(engine, tokenizer, sampling)
     threads = None if source.immediate else TOOL_THREADS
-    return RolloutLoop(writer, tokenizer, limits, tool_seconds=config.tool_seconds,
+    return RolloutLoop(writer, limits, tool_seconds=config.tool_seconds,
                        tool_threads=threads, guard=FailureGuard())
 
 

@@ -12,8 +12,6 @@ from minvenus.files import step_name
 from minvenus.flags import parse_flags
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder
-from minvenus.presets import SFT_PRESETS
-from minvenus.settings import SFTConfig
 from minvenus.sft import dataset
 from minvenus.sft.dataset import Example
 from minvenus.text.tokenizer import Tokenizer
@@ -24,7 +22,9 @@ from minvenus.train.checkpoint import load_start
 from minvenus.train.optim import adamw, learning_rate
 from minvenus.train.parallel import processes, size
 from minvenus.train.plan import plan_table
+from minvenus.train.presets import SFT_PRESETS
 from minvenus.train.run import Run, open_run
+from minvenus.train.settings import SFTConfig
 from minvenus.train.update import sft_step, validation_loss
 
 TEACHER = Teacher(wrong_relation=0.3, at_once=0.03, stop_early=0.05, cut_off=0.5)
@@ -45,7 +45,9 @@ def main(config: SFTConfig) -> Path:
         data = fingerprint(training + held_out)
         warmup = int(config.warmup * config.steps)
         for step in run.steps(model, optimizer, files, data):        # resumes; stops on signals
-            before = validate(run, model, held_out) if step == 1 else {}
+            validation = {}
+            if step == 1:
+                validation = validate(run, model, held_out, "before_validation_loss")
             indices = batch_indices(step, config.batch, len(training), config.seed)
             batch = [training[i] for i in indices]
             rate = learning_rate(step, config.steps, config.learning_rate, warmup)
@@ -55,20 +57,19 @@ def main(config: SFTConfig) -> Path:
 
             numbers["epoch"] = step * config.batch / len(training)
             if run.is_due(config.evaluate_every):
-                numbers |= validate(run, model, held_out)
-            numbers |= {f"before_{name}": loss for name, loss in before.items()}
-            run.log(step, numbers)
+                validation |= validate(run, model, held_out, "validation_loss")
+            run.log(step, numbers | validation)
             if step % config.save_every == 0:
                 run.save()
     return run.model_folder
 
 
-def validate(run: Run, model: Qwen3, held_out: list[Example]) -> dict[str, float]:
+def validate(run: Run, model: Qwen3, held_out: list[Example], name: str) -> dict[str, float]:
     """The loss on trajectories that are never trained on; {} where none is held out."""
     if not held_out:
         return {}
     with run.phase("evaluation"):
-        return {"validation_loss": validation_loss(model, held_out, run.config)}
+        return {name: validation_loss(model, held_out, run.config)}
 
 
 def prompt_format(config: SFTConfig, prompts: set[str]) -> AgentFormat:

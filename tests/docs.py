@@ -28,9 +28,10 @@ from minvenus.console import table
 from minvenus.experiments import methods
 from minvenus.experiments.__main__ import COMMANDS
 from minvenus.flags import parse_flags
-from minvenus.presets import IGPO_PRESETS, SFT_PRESETS
-from minvenus.settings import EvalConfig, IGPOConfig, InferConfig, SFTConfig
+from minvenus.settings import EvalConfig, InferConfig
 from minvenus.sft.__main__ import CleanConfig
+from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
+from minvenus.train.settings import IGPOConfig, SFTConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -136,7 +137,7 @@ def parse(words: list[str]) -> None:
         name, *flags = flags
         if name == "credit" and flags and not flags[0].startswith("-"):
             flags = ["--file", *flags]
-        return parse_as(COMMANDS[name][0], flags, methods.PRESETS)
+        return parse_as(COMMANDS[name], flags, methods.PRESETS)
     if module not in OTHERS and importlib.util.find_spec(module) is None:
         raise ConfigError(f"there is no module {module}")
     if module == "pytest" and not all((ROOT / path).exists() for path in flags):
@@ -144,7 +145,7 @@ def parse(words: list[str]) -> None:
 
 
 def parse_as(config: type, flags: list[str], presets: dict) -> None:
-    if "..." in flags or (not flags and config is COMMANDS["audit"][0]):  # a command in a sentence
+    if "..." in flags or (not flags and config is COMMANDS["audit"]):  # a command in a sentence
         return
     errors = io.StringIO()
     try:

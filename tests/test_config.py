@@ -14,8 +14,9 @@ from minvenus.experiments.lab import LabConfig
 from minvenus.files import write_json
 from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
-from minvenus.presets import IGPO_PRESETS, SFT_PRESETS
-from minvenus.settings import AgentConfig, EvalConfig, IGPOConfig, InferConfig, Preset, SFTConfig
+from minvenus.settings import AgentConfig, EvalConfig, InferConfig
+from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
+from minvenus.train.settings import IGPOConfig, Preset, SFTConfig
 
 QWEN = {
     "architectures": ["Qwen3ForCausalLM"],

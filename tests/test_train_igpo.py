@@ -18,7 +18,7 @@ from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model import weights
 from minvenus.model.lora import plain_weight
 from minvenus.report.saved import load_batch, path_of
-from minvenus.settings import IGPOConfig
+from minvenus.train.settings import IGPOConfig
 from tests.agent import scripted as agent
 from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
 from tests.train.igpo_runs import (

@@ -15,13 +15,13 @@ from minvenus.config import ConfigError, ModelConfig
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.model import weights
-from minvenus.settings import SFTConfig
 from minvenus.sft.dataset import encode
 from minvenus.tools.toyweb_lessons import Teacher, notes
 from minvenus.train import update
 from minvenus.train.batch import example_digest as digest
 from minvenus.train.checkpoint import load_start
 from minvenus.train.optim import learning_rate
+from minvenus.train.settings import SFTConfig
 from tests.train.runs import (
     TINY,
     command,

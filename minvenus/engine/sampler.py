@@ -86,7 +86,8 @@ class Noise:
         if self._generator is None:
             # not hash(), which differs between processes
             digest = hashlib.blake2b(self._name.encode(), digest_size=8).digest()
-            self._generator = torch.Generator().manual_seed(int.from_bytes(digest) >> 1)
+            seed = int.from_bytes(digest) >> 1
+            self._generator = torch.Generator().manual_seed(seed)
         if not self._ahead:
             numbers = torch.rand(NOISE_AHEAD, generator=self._generator, dtype=torch.float64)
             self._ahead = numbers.tolist()[::-1]
@@ -136,15 +137,16 @@ def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int,
     z = drawn_logits(logits.float(), sampling, width, written)                    # [B, W]
     if sampling.temperature == 0:
         return z.argmax(dim=-1).tolist()
+    weights = z.softmax(dim=-1)
     uniform = torch.tensor(noise, dtype=torch.float64, device=z.device)           # [B]
-    return invert(z.softmax(dim=-1), uniform).tolist()
+    return invert(weights, uniform).tolist()
 
 
 def plain_logprobs(logits: Tensor, tokens: list[int], temperature: float) -> list[float]:
     """Log-probs of one token per row under softmax(logits / temperature), logits [B, V]."""
     logprobs = scaled(logits.float(), temperature).log_softmax(dim=-1)
-    ids = torch.tensor(tokens, device=logits.device)
-    token_logprobs = logprobs.gather(1, ids[:, None])[:, 0].tolist()
+    ids = torch.tensor(tokens, device=logits.device)[:, None]
+    token_logprobs = logprobs.gather(1, ids)[:, 0].tolist()
     if not all(map(math.isfinite, token_logprobs)):
         raise ValueError("no token can be drawn: the logits are not finite; log-probs "
                          f"{token_logprobs}")
@@ -172,8 +174,8 @@ def drawn_logits(logits: Tensor, sampling: Sampling, width: int,
 def keep_most_probable(z: Tensor, top_k: int | None, top_p: float) -> Tensor:
     """z [B, W] with -inf outside the top k, and of those, outside the fewest most probable ones
     that reach top_p together."""
-    count = min(top_k or z.shape[1], z.shape[1])
-    best, ids = z.topk(count, dim=-1)                                             # sorted
+    width = z.shape[1]
+    best, ids = z.topk(min(top_k or width, width), dim=-1)                        # sorted
     if top_p < 1:
         p = best.softmax(dim=-1)
         reached = p.cumsum(dim=-1) - p                   # probability of the ids before

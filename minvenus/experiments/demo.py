@@ -17,7 +17,7 @@ from minvenus.console import clock
 from minvenus.experiments import audit
 from minvenus.experiments.compare import CompareConfig, run, train
 from minvenus.report.run_page import write_run_page
-from minvenus.settings import SFTConfig
+from minvenus.train.settings import SFTConfig
 from minvenus.types import setting
 
 RECIPE = "uncentred"

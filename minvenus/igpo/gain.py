@@ -1,4 +1,4 @@
-"""Information gain: how much a turn raised the model's own belief in the truth.
+r"""Information gain: how much a turn raised the model's own belief in the truth.
 
     V_t  = 1/L sum_j log pi(g_j | h_t, wrapper, g_<j)    belief after turn t               [P eq.2]
     V_t  = exp of that                                   gain="prob"                       [I v1]
@@ -14,12 +14,12 @@
 [P] is the DR-Venus paper, [I v1] the first version of the IGPO paper; docs/equations.md lists all
 equations. This is the text that is scored, as the model sees it, with the default lead_in:
 
-    ... <|im_start|>assistant\\n<think>\\n             the end of h_t: a turn is to be written
-    Now there's enough information to answer\\n       the wrapper: a thought (lead_in),
-    </think>\\n\\n<answer>\\n                           its end, and an opened answer
-    Paris                                            g, scored: would the model say it now?
+    ... <|im_start|>assistant\n<think>\n           the end of h_t: a turn is to be written
+    Now there's enough information to answer\n     the wrapper: a thought (lead_in),
+    </think>\n\n<answer>\n                         its end, and an opened answer
+    Paris                                          g, scored: would the model say it now?
 
-A belief is no value function: nothing is learned for it, and it does not predict the outcome. A
+A belief is no value function: nothing is learned for it, and it does not predict a return. A
 gain is a number: no gradient flows through it. The last turn never has one.
 
 Turns count from 0 in the code, and beliefs[t] is that of the context *before* turn t: turn t moved

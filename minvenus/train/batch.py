@@ -25,6 +25,9 @@ from minvenus.igpo.credit import Credit
 from minvenus.sft.dataset import Example
 from minvenus.types import Rollout, Sample
 
+Labels = list[list[list[str]]]
+Numbers = dict[str, float | None]
+
 # -------------------------------------------------------------------------------- trajectories
 
 
@@ -90,12 +93,12 @@ def failed(rollout: Rollout) -> bool:
 # --------------------------------------------------------------------------------- the numbers
 
 
-def health(batch: Batch, credit: Credit, labels: list[list[list[str]]],
-           right_pages: list[int | None]) -> dict[str, float]:
+def health(batch: Batch, credit: Credit, labels: Labels,
+           right_pages: list[int | None]) -> Numbers:
     """The numbers to watch a step by, the most telling first. A mean of nothing is absent."""
     gains = [gain for gain in chain(*credit.gains) if gain is not None]
-    right_calls: list[tuple[int, int]] = []            # (searches, visits) of each rollout
-    wrong_calls: list[tuple[int, int]] = []
+    right_calls: list = []                             # (searches, visits) of each rollout
+    wrong_calls: list = []
     for sample in batch.samples:
         answered = sample.rollout.termination.startswith("answered")
         calls = right_calls if sample.outcome == 1.0 and answered else wrong_calls
@@ -117,22 +120,21 @@ def health(batch: Batch, credit: Credit, labels: list[list[list[str]]],
     return {name: number for name, number in numbers.items() if number is not None}
 
 
-def behaviour(rollouts: list[Rollout], labels: list[list[list[str]]],
-              right_pages: list[int | None]) -> dict[str, float | None]:
+def behaviour(rollouts: list[Rollout], labels: Labels,
+              right_pages: list[int | None]) -> Numbers:
     """Share of the question's right pages that were visited, turns, share of malformed turns."""
     shares = []
     for turns, total in zip(labels, right_pages, strict=True):
         if total is not None:
             shares.append([*chain(*turns)].count("right") / total)
-    malformed = [turn.malformed for rollout in rollouts for turn in rollout.turns]
     return {
         "right_pages": mean(shares),
         "turns": mean([len(rollout.turns) for rollout in rollouts]),
-        "malformed": mean(malformed),
+        "malformed": mean([*chain(*(rollout.malformed for rollout in rollouts))]),
     }
 
 
-def gains_by_page(credit: Credit, labels: list[list[list[str]]]) -> dict[str, float | None]:
+def gains_by_page(credit: Credit, labels: Labels) -> Numbers:
     """The mean gain of turns that opened a right page, and of those that opened only wrong ones."""
     right, wrong = [], []
     for gain, pages in zip(chain(*credit.gains), chain(*labels), strict=True):
@@ -145,7 +147,7 @@ def gains_by_page(credit: Credit, labels: list[list[list[str]]]) -> dict[str, fl
     return {"gain_right": mean(right), "gain_wrong": mean(wrong)}
 
 
-def signal_shares(batch: Batch, credit: Credit) -> dict[str, float | None]:
+def signal_shares(batch: Batch, credit: Credit) -> Numbers:
     """Shares of groups and turns that tell whether the batch can teach anything.
 
     From a group with equal outcomes GRPO learns nothing, and nobody from one that lost its

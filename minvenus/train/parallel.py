@@ -27,7 +27,7 @@ from torch import Tensor
 from minvenus.config import ConfigError
 from minvenus.model.precision import precision_of, whole
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import IGPOConfig, SFTConfig
+from minvenus.train.settings import IGPOConfig, SFTConfig
 
 T = TypeVar("T")
 LONGEST_WAIT = timedelta(days=2)         # for the slowest rank: it may still be rolling out

@@ -7,7 +7,7 @@ from minvenus.config import ConfigError
 from minvenus.kernels.logprob import TILE
 from minvenus.model.precision import PRECISION, device_of
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import PAGE_SIZE, IGPOConfig, SFTConfig, model_shape
+from minvenus.train.settings import PAGE_SIZE, IGPOConfig, SFTConfig, model_shape
 
 TOTAL = "device, at most"
 

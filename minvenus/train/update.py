@@ -10,8 +10,9 @@ N tokens of a pack, M trained ones among them; m trained ones of a sequence.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -23,15 +24,16 @@ from minvenus.igpo.loss import igpo_loss, loss_stats, token_weights
 from minvenus.model.lora import switched_off
 from minvenus.model.precision import precision_of
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.sft.dataset import Example
 from minvenus.train.batch import Batch
 from minvenus.train.optim import Diverged, optimizer_step
 from minvenus.train.pack import Pack, rank_packs
 from minvenus.train.parallel import gather
+from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.types import Rollout
 
 EXTREMES = {"ratio_min": min, "ratio_max": max, "logprob_gap": max}
+Stats = dict[str, float]
 LossInputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
 GAPS = ("logprob_gap", "logprob_gap_mean")    # of engine and trainer: before the first update
 
@@ -46,7 +48,7 @@ def pack_logprobs(model: Qwen3, pack: Pack, temperature: float = 1.0, entropy: b
 # --------------------------------------------------------------------- supervised fine-tuning
 
 
-def sft_losses(model: Qwen3, examples: Sequence[Example], config: SFTConfig):
+def sft_losses(model: Qwen3, examples: list[Example], config: SFTConfig) -> Iterator[Tensor]:
     """The loss of every pack of this rank; together they are the loss of the step."""
     aggregate = "token-mean" if config.reduction == "token-mean" else "seq-mean-token-mean"
     tokens = sum(example.trained for example in examples)
@@ -56,8 +58,8 @@ def sft_losses(model: Qwen3, examples: Sequence[Example], config: SFTConfig):
         yield -(weights.to(logprobs) * logprobs).sum()
 
 
-def sft_step(model: Qwen3, optimizer, examples: Sequence[Example], rate: float,
-             config: SFTConfig) -> dict[str, float]:
+def sft_step(model: Qwen3, optimizer, examples: list[Example], rate: float,
+             config: SFTConfig) -> Stats:
     """One optimiser step on trajectories; returns its statistics."""
     losses = []
     for loss in sft_losses(model, examples, config):
@@ -74,7 +76,7 @@ def sft_step(model: Qwen3, optimizer, examples: Sequence[Example], rate: float,
 
 
 @torch.no_grad()
-def validation_loss(model: Qwen3, examples: Sequence[Example], config: SFTConfig) -> float:
+def validation_loss(model: Qwen3, examples: list[Example], config: SFTConfig) -> float:
     """The same loss on trajectories that are never trained on."""
     return sum(gather([loss.item() for loss in sft_losses(model, examples, config)]))
 
@@ -108,7 +110,7 @@ def make_row(rollout: Rollout, advantages: list[float]) -> Row:
 
 
 def igpo_update(model: Qwen3, optimizer, batch: Batch, credit: Credit,
-                reference: Qwen3 | None, config: IGPOConfig, step: int) -> dict[str, float]:
+                reference: Qwen3 | None, config: IGPOConfig, step: int) -> Stats:
     """Train on the batch; returns the statistics of all optimiser steps."""
     rows = [*map(make_row, batch.rollouts, credit.advantages)]
     if reference and config.loss.kl_coef:
@@ -116,31 +118,33 @@ def igpo_update(model: Qwen3, optimizer, batch: Batch, credit: Credit,
     return train_on(rows, model, optimizer, config, step)
 
 
-def train_on(rows: list[Row], model: Qwen3, optimizer, config: IGPOConfig,
-             step: int) -> dict[str, float]:
-    """`epochs` passes over the rows, each in `minibatches` optimiser steps.
+def train_on(rows: list[Row], model: Qwen3, optimizer, config: IGPOConfig, step: int) -> Stats:
+    """One optimiser step for each mini-batch.
 
-    A mini-batch without any signal costs no optimiser step, unless there is a KL term.
+    One without any signal costs no optimiser step, unless there is a KL term.
     """
-    updates: list[dict[str, float]] = []
-    for epoch in range(config.epochs):
-        order = permutation(len(rows), seed=(config.seed, step, epoch))
-        bounds = [len(order) * i // config.minibatches for i in range(config.minibatches + 1)]
-        for i in range(config.minibatches):
-            minibatch = [rows[j] for j in order[bounds[i]:bounds[i + 1]]]
-            if not any(row.has_signal or config.loss.kl_coef for row in minibatch):
-                continue
-            stats = backward(model, minibatch, config)
-            if not updates:
-                check_gap(model, stats["logprob_gap_mean"])
-            stats["grad_norm"] = optimizer_step(
-                model, optimizer, config.learning_rate, config.clip
-            )
-            updates.append(stats)
+    updates: list[Stats] = []
+    for minibatch in minibatches(rows, config, step):
+        if not any(row.has_signal or config.loss.kl_coef for row in minibatch):
+            continue
+        stats = backward(model, minibatch, config)
+        if not updates:
+            check_gap(model, stats["logprob_gap_mean"])
+        stats["grad_norm"] = optimizer_step(model, optimizer, config.learning_rate, config.clip)
+        updates.append(stats)
     return summary(updates)
 
 
-def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> dict[str, float]:
+def minibatches(rows: list[Row], config: IGPOConfig, step: int) -> Iterator[list[Row]]:
+    """`epochs` passes over the rows, each in another order and in `minibatches` parts."""
+    for epoch in range(config.epochs):
+        order = permutation(len(rows), seed=(config.seed, step, epoch))
+        bounds = [len(rows) * i // config.minibatches for i in range(config.minibatches + 1)]
+        for start, end in pairwise(bounds):
+            yield [rows[i] for i in order[start:end]]
+
+
+def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> Stats:
     """Add the gradient of a mini-batch to the model; returns its statistics.
 
     Rows without a signal do not run where there is no KL term. They still count in the weights;
@@ -196,17 +200,17 @@ def with_reference(rows: list[Row], reference: Qwen3, config: IGPOConfig) -> lis
 
 
 @torch.no_grad()
-def statistics(loss: Tensor, entropies: Tensor, inputs: LossInputs,
-               config: IGPOConfig) -> dict[str, float]:
+def statistics(loss: Tensor, entropies: Tensor, inputs: LossInputs, config: IGPOConfig) -> Stats:
     """The numbers of a pack: sums over its tokens, or extremes."""
     logprobs, old_logprobs, *_ = inputs
     gaps = (logprobs - old_logprobs).abs()
-    numbers = torch.stack([loss, entropies.sum(), gaps.sum(), gaps.max()]).tolist()
-    names = ("loss", "entropy", "logprob_gap_mean", "logprob_gap")
-    return dict(zip(names, numbers, strict=True)) | loss_stats(*inputs, config.loss)
+    sums = torch.stack([loss, entropies.sum(), gaps.sum(), gaps.max()]).tolist()
+    stats = loss_stats(*inputs, config.loss)
+    stats["loss"], stats["entropy"], stats["logprob_gap_mean"], stats["logprob_gap"] = sums
+    return stats
 
 
-def minibatch_statistics(packs: list[dict], tokens: int, config: IGPOConfig) -> dict[str, float]:
+def minibatch_statistics(packs: list[Stats], tokens: int, config: IGPOConfig) -> Stats:
     """The numbers of a mini-batch from those of its packs; means are over `tokens` tokens."""
     stats = added(packs)
     stats["clip_fraction"] = stats.pop("clipped")
@@ -218,12 +222,12 @@ def minibatch_statistics(packs: list[dict], tokens: int, config: IGPOConfig) -> 
     return stats
 
 
-def added(parts: list[dict]) -> dict:
+def added(parts: list[Stats]) -> Stats:
     """The sums of the numbers of several parts, or their extremes."""
     return {name: EXTREMES.get(name, sum)([part[name] for part in parts]) for name in parts[0]}
 
 
-def summary(updates: list[dict]) -> dict[str, float]:
+def summary(updates: list[Stats]) -> Stats:
     """The numbers of all optimiser steps: means, but all tokens, extremes, and the first gaps."""
     if not updates:
         return {"updates": 0, "tokens": 0}

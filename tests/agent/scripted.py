@@ -157,7 +157,7 @@ def loop_for(
     }
     others = {name: value for name, value in limits.items() if name not in told}
     agent = AgentFormat(system, notices or Notices(), **told)
-    loop = RolloutLoop(policy, TOKENIZER, agent, **others, **options)
+    loop = RolloutLoop(policy, agent, **others, **options)
     loop.watch = watch or loop.watch
     return loop
 

@@ -16,8 +16,8 @@ from minvenus.agent.prompt import read_format
 from minvenus.engine import Engine
 from minvenus.evaluation.questions import open_questions
 from minvenus.model.weights import start_folder
-from minvenus.settings import IGPOConfig
 from minvenus.train.checkpoint import load_start
+from minvenus.train.settings import IGPOConfig
 from minvenus.types import Question
 from tests.agent import scripted
 from tests.agent.scripted import TOKENIZER, Tools, answer, budget, policy_for, search, visit

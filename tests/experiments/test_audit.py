@@ -14,9 +14,9 @@ from minvenus.flags import parse_flags
 from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import save_batch
-from minvenus.settings import IGPOConfig
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import call_text
+from minvenus.train.settings import IGPOConfig
 from tests.agent.scripted import TOKENIZER
 from tests.report.examples import answer, rollout, saved_batch, search, visit
 

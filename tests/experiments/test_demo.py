@@ -1,7 +1,6 @@
 """The demo in miniature: its commands one after the other, each from the model before."""
 
 import importlib
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +9,10 @@ import pytest
 from minvenus.experiments import compare, demo
 from minvenus.experiments.compare import flags_of, trained
 from minvenus.experiments.demo import DemoConfig
-from minvenus.files import read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.igpo.recipes import RECIPES
-from minvenus.settings import EvalConfig, IGPOConfig, InferConfig, SFTConfig
+from minvenus.settings import EvalConfig, InferConfig
+from minvenus.train.settings import IGPOConfig, SFTConfig
 
 CONFIGS = dict(train_sft=SFTConfig, train_igpo=IGPOConfig, eval=EvalConfig, infer=InferConfig)
 
@@ -48,15 +47,10 @@ def test_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_each(
     for evaluated in (before, after):
         assert (evaluated.limit, evaluated.agent.seed, evaluated.slack) == (4, 1, 0)
         assert evaluated.agent.temperature == 1.0
-        assert len(read_jsonl(Path(evaluated.out) / "results.jsonl")) == 4
-        assert json.loads((Path(evaluated.out) / "report.json").read_text())["runs"] == 4
     assert igpo.hops is None and igpo.recipe == replace(RECIPES["uncentred"], format_penalty=None)
     assert igpo.seed != sft.seed, "other questions than were demonstrated"
     assert list(compared.compare) == [before.out, after.out] and before.out != after.out
 
-    assert len(read_jsonl(Path(sft.out) / "metrics.jsonl")) == 3
-    first, last = read_jsonl(Path(igpo.out) / "metrics.jsonl")
-    assert "before_test_exact_match" in first and "test_exact_match" in last
     shown = capsys.readouterr().out
     assert "recipe uncentred, without the penalty for malformed turns" in shown
     assert "format errors" in shown and "browse, wrong" in shown  # the table of before and after

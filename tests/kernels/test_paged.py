@@ -70,7 +70,6 @@ def test_writing_touches_only_the_named_slots():
 def test_a_chunk_that_is_cut_because_its_mask_is_too_large_gives_the_same(numbers, case):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("minvenus.kernels.paged.MASK_NUMBERS", numbers)
-        patch.setattr("minvenus.kernels.paged.GROUP_NUMBERS", numbers)
         out = paged_attention(*case)
     torch.testing.assert_close(out, paged_attention_reference(*case), **close)
 

@@ -120,25 +120,25 @@ MUTANTS = (
         "kernels/test_paged.py::test_a_chunk_that_is_cut_because_its_mask_is_too_large_gives_the_same[1]",
         (
             "minvenus.kernels.paged:paged_attention_torch",
-            "seen = length - (queries - last)",
+            "seen = length - (end - last)",
             "seen = length",
         ),
     ),
     mutant(
         29,
-        "sequences with equally many queries are taken for equally long",
+        "every sequence is taken for as long as the first",
         "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
         (
-            "minvenus.kernels.paged:like_sequences",
-            "shapes[s + 1:s + 2] != [shapes[s]]",
-            "[shape[0] for shape in shapes[s + 1:s + 2]] != [queries]",
+            "minvenus.kernels.paged:paged_attention_torch",
+            "int(lengths[s])",
+            "int(lengths[0])",
         ),
     ),
     mutant(
         30,
         "positions restart with every chunk",
         "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
-        ("minvenus.engine.runner:Runner._flatten", "+= range(start, start + new)", "+= range(new)"),
+        ("minvenus.engine.runner:Runner._flatten", "positions += new_positions", "positions += range(new)"),
     ),
     mutant(
         30,
@@ -146,8 +146,8 @@ MUTANTS = (
         "engine/test_engine.py::test_preempted_sequences_give_the_same_tokens_and_log_probs[20]",
         (
             "minvenus.engine.runner:Runner._flatten",
-            "positions += range(start, start + new)",
-            "positions += [p - (p >= first) * first for p in range(start, start + new)]",
+            "positions += new_positions",
+            "positions += [p - (p >= first) * first for p in new_positions]",
         ),
         (
             "minvenus.engine.runner:Runner._flatten",
@@ -161,8 +161,8 @@ MUTANTS = (
         "engine/test_score.py::test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         (
             "minvenus.kernels.paged:paged_attention_torch",
-            "seen = length - (queries - last)",
-            "seen = k.shape[2]",
+            "seen = length - (end - last)",
+            "seen = k.shape[1]",
         ),
     ),
     mutant(
@@ -214,8 +214,8 @@ MUTANTS = (
         "engine/test_score.py::test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each",
         (
             "minvenus.engine.runner:Runner.logprobs",
-            "ids, temperature).tolist()",
-            "ids).tolist()",
+            "ids, temperature)",
+            "ids)",
         ),
     ),
     mutant(

@@ -191,4 +191,17 @@ MUTANTS = (
         "report/test_curves.py::test_a_method_has_one_colour_and_no_other_line_has_it",
         ("minvenus.report.curves:places_of", "if place not in taken)", ")"),
     ),
+    mutant(
+        48,
+        "a curve of 41 to 79 steps with a point for each",
+        "report/test_run_page.py::test_neighbouring_steps_become_one_point_the_mean_of_them",
+        ("minvenus.report.run_page:smooth", "math.ceil(", "math.floor("),
+    ),
+    mutant(
+        48,
+        "the truth scored after the default thought",
+        "report/test_source.py::"
+        "test_a_model_folder_scores_the_answer_before_every_turn_as_a_fresh_forward_does",
+        ("minvenus.report.source:scored", "tokenizer, scorer.recipe)", "tokenizer, Recipe())"),
+    ),
 )

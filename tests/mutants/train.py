@@ -7,6 +7,10 @@ ERROR = (
     "train/test_run.py::"
     "test_a_run_that_is_left_outside_of_an_update_saves_and_it_goes_on_to_the_same_bytes"
 )
+REFUSED = (
+    "train/test_run.py::"
+    "test_a_setting_that_changes_what_is_learned_is_refused_before_a_model_is_loaded"
+)
 WIRING = (
     "test_train_igpo.py::"
     "test_steps_and_evaluations_run_with_the_current_weights_and_each_with_its_own_limits"
@@ -95,18 +99,18 @@ MUTANTS = (
         44,
         "every step shuffles its rollouts alike",
         "train/test_update.py::test_every_step_and_every_epoch_has_an_order_of_its_own",
-        ("minvenus.train.update:train_on", "(config.seed, step, epoch)", "(config.seed, epoch)"),
+        ("minvenus.train.update:minibatches", "(config.seed, step, epoch)", "(config.seed, epoch)"),
     ),
     mutant(
         44,
         "every epoch shuffles its rollouts alike",
         "train/test_update.py::test_every_step_and_every_epoch_has_an_order_of_its_own",
-        ("minvenus.train.update:train_on", "(config.seed, step, epoch)", "(config.seed, step)"),
+        ("minvenus.train.update:minibatches", "(config.seed, step, epoch)", "(config.seed, step)"),
     ),
     mutant(
         46,
         "the learning rate may change on resume",
-        "train/test_run.py::test_a_setting_that_changes_what_is_learned_is_refused[igpo-learning_rate]",
+        REFUSED + "[igpo]",
         (
             "minvenus.train.run:check_resume",
             "not in may_change",
@@ -116,7 +120,7 @@ MUTANTS = (
     mutant(
         46,
         "SFT may change its number of steps on resume",
-        "train/test_run.py::test_a_setting_that_changes_what_is_learned_is_refused[sft-steps]",
+        REFUSED + "[sft]",
         ("minvenus.train.run:check_resume", "not in may_change", "not in may_change | {'steps'}"),
     ),
     mutant(
@@ -299,9 +303,9 @@ MUTANTS = (
         "train/test_update.py::"
         "test_rows_that_do_not_divide_into_mini_batches_are_all_trained_on_once[5-3]",
         (
-            "minvenus.train.update:train_on",
-            "len(order) * i // config.minibatches for",
-            "len(order) // config.minibatches * i for",
+            "minvenus.train.update:minibatches",
+            "len(rows) * i // config.minibatches for",
+            "len(rows) // config.minibatches * i for",
         ),
     ),
     mutant(

@@ -13,7 +13,7 @@ from minvenus.igpo.recipes import Recipe
 from minvenus.report.curves import BOTTOM, LEFT, RIGHT, TOP
 from minvenus.report.run_page import write_run_page
 from minvenus.report.saved import path_of, save_batch
-from minvenus.settings import IGPOConfig
+from minvenus.train.settings import IGPOConfig
 from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
 
 

@@ -1,4 +1,4 @@
-"""The lenient JSON reader: equal to the json module on JSON, JSON5's freedoms one by one, and cheap on hostile text."""
+"""The lenient JSON reader: JSON as the json module reads it, JSON5's freedoms, linear time."""
 
 import json
 import time
@@ -127,7 +127,7 @@ def test_an_error_says_what_is_wrong_and_where():
         loads('{"a": 1 "b": 2}')
 
 
-# --------------------------------------------------------------------------------------------------- widened by chance
+# -------------------------------------------------------------------------------- widened by chance
 
 
 def write_json5(value, draw) -> str:
@@ -135,25 +135,15 @@ def write_json5(value, draw) -> str:
     gap = draw(st.sampled_from(["", " ", "\n", "/* , } */", "// ] '\n"]))
     if isinstance(value, dict):
         items = [write_key(k, draw) + gap + ":" + write_json5(v, draw) for k, v in value.items()]
-        return (
-            gap
-            + "{"
-            + ",".join(items)
-            + draw(st.sampled_from(["", ","] if items else [""]))
-            + gap
-            + "}"
-        )
-    if isinstance(value, list):
+        first, last = "{}"
+    elif isinstance(value, list):
         items = [write_json5(v, draw) for v in value]
-        return (
-            gap
-            + "["
-            + ",".join(items)
-            + draw(st.sampled_from(["", ","] if items else [""]))
-            + gap
-            + "]"
-        )
-    return gap + (write_string(value, draw) if isinstance(value, str) else json.dumps(value)) + gap
+        first, last = "[]"
+    else:
+        text = write_string(value, draw) if isinstance(value, str) else json.dumps(value)
+        return gap + text + gap
+    comma = "," if items and draw(st.booleans()) else ""
+    return gap + first + ",".join(items) + comma + gap + last
 
 
 def write_key(key, draw) -> str:
@@ -185,25 +175,7 @@ def test_any_text_gives_a_value_or_a_value_error(text):
 
 
 @pytest.mark.parametrize(
-    "piece",
-    [
-        "[",
-        "{a:",
-        "{'a':[",
-        "/*",
-        "/**/",
-        "//\n",
-        "'\\",
-        "\\u12",
-        '"',
-        "'a',",
-        "1,",
-        " ",
-        "9",
-        "a",
-        "-",
-        "\\\n",
-    ],
+    "piece", ["[", "{a:", "{'a':[", "/*", "//\n", "'\\", "\\u12", '"', "1,", " ", "9", "a", "\\\n"]
 )
 @pytest.mark.parametrize("start", ["", "[", "'", "/*"])
 def test_a_hundred_kilobytes_of_soup_take_linear_time_and_end_in_a_value_error(start, piece):

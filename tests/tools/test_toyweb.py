@@ -167,7 +167,7 @@ def test_no_search_ever_shows_a_pet_or_a_link(web, split):
 
 @given(webs)
 def test_wrong_pages_look_like_right_ones_and_a_search_lists_two_pages_of_one_layer(web):
-    """Every page of a layer has the relation that is asked for there and another one, and they lead to
+    """Every page of a layer has the relation that is asked for there and another one; they lead to
     different pages."""
     for question in web.questions("train"):
         case = web.case(question.id)

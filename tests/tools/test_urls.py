@@ -1,4 +1,4 @@
-"""Every spelling of an address that is not the public web is refused, and a name is judged by all of its addresses."""
+"""Every spelling of a private address is refused, and a name is judged by all of its addresses."""
 
 from ipaddress import ip_network
 
@@ -125,13 +125,13 @@ def test_one_forbidden_address_among_public_ones_refuses_the_name(names, address
     )  # a hosted reader looks the name up elsewhere
 
 
-# This machine, private networks, carrier-grade NAT, link-local, protocol assignments, documentation, benchmarks,
-# multicast, reserved; in IPv6 also what has an IPv4 address inside.
+# This machine, private networks, carrier-grade NAT, link-local, protocol assignments,
+# documentation, benchmarks, multicast, reserved; in IPv6 also what has an IPv4 address inside.
 BLOCKS = """
-    0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 168.63.129.16/32 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24
-    192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4
-    ::/16 64:ff9b::/32 100::/64 2001::/32 2001:db8::/32 2002::/16 3fff::/20 4000::/3 fc00::/7 fe80::/10 fec0::/10
-    ff00::/8
+    0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 168.63.129.16/32 169.254.0.0/16 172.16.0.0/12
+    192.0.0.0/24 192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24
+    203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 ::/16 64:ff9b::/32 100::/64 2001::/32 2001:db8::/32
+    2002::/16 3fff::/20 4000::/3 fc00::/7 fe80::/10 fec0::/10 ff00::/8
 """.split()
 
 

@@ -25,10 +25,10 @@ from minvenus.model import weights
 from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
-from minvenus.settings import IGPOConfig
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.train import batch as batching
 from minvenus.train.pack import make_packs
+from minvenus.train.settings import IGPOConfig
 from minvenus.train.update import Row, make_row, pack_logprobs, train_on, with_reference
 from minvenus.types import Rollout
 from tests.agent.scripted import answer, engine_for, search, visit

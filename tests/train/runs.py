@@ -16,7 +16,6 @@ from minvenus.config import ModelConfig
 from minvenus.files import read_jsonl
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import SFTConfig
 from minvenus.sft.dataset import Example, load
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools import toyweb_lessons
@@ -25,6 +24,7 @@ from minvenus.tools.toyweb_lessons import Teacher
 from minvenus.train import update as updating
 from minvenus.train.optim import adamw, optimizer_step
 from minvenus.train.run import open_run
+from minvenus.train.settings import SFTConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 torch.set_num_threads(

@@ -17,9 +17,9 @@ from minvenus.igpo.loss import LossConfig
 from minvenus.model import weights
 from minvenus.model.lora import adapter_rank, adapters, plain_weight, switched_off
 from minvenus.model.precision import engine_model
-from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.train.checkpoint import load_reference, load_start
 from minvenus.train.parallel import shard, whole
+from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.train.update import sft_step, validation_loss
 from tests.train.igpo_runs import (
     MIXED,

@@ -19,13 +19,13 @@ from minvenus.model.lora import adapters, add_adapters
 from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
-from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.sft.dataset import Example
 from minvenus.train import checkpoint, parallel
 from minvenus.train import run as running
 from minvenus.train.optim import adamw
 from minvenus.train.pack import make_packs, rank_packs
 from minvenus.train.parallel import gather, on_rank_0, rank, shard, share, together, whole
+from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.train.update import Row, sft_step, train_on, validation_loss, with_reference
 from minvenus.types import Question
 from tests.train.igpo_runs import small_igpo, small_web, with_gate

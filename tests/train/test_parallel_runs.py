@@ -18,10 +18,10 @@ import train_sft
 from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
-from minvenus.settings import SFTConfig
 from minvenus.tools.base import TooManyFailures
 from minvenus.train import parallel
 from minvenus.train.parallel import rank
+from minvenus.train.settings import SFTConfig
 from tests.train.igpo_runs import small_igpo, small_web
 from tests.train.ranks import on_ranks, ranks_that_end
 from tests.train.runs import ROOT, content, signalled, small_config, write_inputs

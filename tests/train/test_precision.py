@@ -16,10 +16,10 @@ from minvenus.files import read_jsonl
 from minvenus.model import qwen3
 from minvenus.model.precision import PRECISION, engine_model
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.sft.dataset import Example
 from minvenus.train.optim import Diverged, adamw
 from minvenus.train.pack import EMPTY, make_packs
+from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.train.update import pack_logprobs
 from tests.train.igpo_runs import MIXED, first_step, learned, small_igpo, with_gate, write_model
 from tests.train.runs import ROOT, SMALL, made_up_update, parameters
@@ -172,7 +172,7 @@ AS_ON_A_GPU = """
 from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
 from minvenus.model.precision import PRECISION
-from minvenus.settings import IGPOConfig, SFTConfig
+from minvenus.train.settings import IGPOConfig, SFTConfig
 import train_igpo, train_sft
 PRECISION["cpu"] = PRECISION["cuda"]
 train_igpo.main({igpo})
