@@ -94,7 +94,7 @@ MUTANTS = (
         43,
         "the last turn starts one observation late",
         LIMITS
-        + "test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_rollout_whatever_comes",
+        + "test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_rollout",
         (
             "minvenus.agent.limits:Limits.with_notice",
             "len(episode.turns) + 1 ==",
@@ -157,7 +157,7 @@ MUTANTS = (
         54,
         "a server that says too long is an error",
         "agent/test_remote.py::"
-        "test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_the_model_may_still_answer",
+        "test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_an_answer_may_follow",
         (
             "minvenus.agent.rollout:RolloutLoop._read_turn",
             "if is_too_long(error) and",

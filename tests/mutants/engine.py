@@ -194,7 +194,8 @@ MUTANTS = (
     mutant(
         32,
         "the temperature is applied when sampling and not in the stored log-prob",
-        "engine/test_sampler.py::test_log_probs_are_those_of_the_plain_softmax_at_the_temperature[0.7]",
+        "engine/test_sampler.py::test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
+        "[sampling0-kept0]",
         (
             "minvenus.engine.sampler:plain_logprobs",
             "scaled(logits.float(), temperature)",
@@ -396,5 +397,56 @@ MUTANTS = (
         "a scored fork keeps its pages until all are scored",
         "engine/test_score.py::test_a_scored_fork_gives_its_pages_to_those_that_wait",
         ("minvenus.engine.engine:Engine._finish", "if job.source:", "if not job:"),
+    ),
+    mutant(
+        42,
+        "of two lengths of one prefix the last one counts",
+        "engine/test_score.py::"
+        "test_one_prefix_in_two_requests_is_computed_once_and_as_far_as_the_longer_needs[lengths0]",
+        (
+            "minvenus.engine.engine:Engine._prefill",
+            "sequence.job.goal if sequence.job else sequence.num_computed",
+            "sequence.num_computed",
+        ),
+    ),
+    mutant(
+        42,
+        "one text with two borders is scored after one of them",
+        "engine/test_score.py::test_one_text_with_two_borders_is_scored_after_each",
+        ("minvenus.engine.engine:Engine._open_once", "(n, *tokens)", "(n > 0, *tokens)"),
+    ),
+    mutant(
+        43,
+        "a scoring is checked for room after its shortest length",
+        "engine/test_score.py::"
+        "test_impossible_requests_are_refused_with_the_numbers_and_leave_nothing_behind",
+        ("minvenus.engine.engine:Engine._check_request", "_check_room(max", "_check_room(min"),
+    ),
+    mutant(
+        61,
+        "admission forgets the page of a copy",
+        "engine/test_scheduler.py::"
+        "test_forks_wait_for_the_page_of_their_copy_and_take_none_from_their_source",
+        ("minvenus.engine.scheduler:Scheduler._admit", "needed += 1", "needed += 0"),
+    ),
+    mutant(
+        61,
+        "the oldest gives way",
+        "engine/test_scheduler.py::test_of_two_idle_sequences_the_younger_gives_way",
+        (
+            "minvenus.engine.scheduler:Scheduler._victim",
+            "reversed(self.sequences)",
+            "self.sequences",
+        ),
+    ),
+    mutant(
+        61,
+        "hits of the cache are not counted",
+        "engine/test_scheduler.py::test_tokens_that_are_found_in_the_cache_are_counted",
+        (
+            "minvenus.engine.scheduler:Scheduler._admit",
+            "self.counters.shared += table.num_computed",
+            "pass",
+        ),
     ),
 )
