@@ -123,8 +123,7 @@ MUTANTS = (
     mutant(
         29,
         "the parts of a long chunk see all of its keys",
-        "kernels/test_paged.py::"
-        "test_a_chunk_that_is_cut_because_its_mask_is_too_large_gives_the_same[1]",
+        "kernels/test_paged.py::test_the_torch_path_is_the_definition_however_its_chunks_are_cut[1]",
         (
             "minvenus.kernels.paged:paged_attention_torch",
             "seen = length - (end - last)",
