@@ -269,7 +269,7 @@ def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_t
 
 
 @pytest.mark.parametrize("down", [reset_at_once, lambda h: h.reply("loading", status=503)])
-def test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once(
+def test_a_server_that_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once(
     down, capsys
 ):
     def restarting_twice(handler):
