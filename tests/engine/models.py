@@ -34,7 +34,8 @@ def sharp_model(seed=0, config=CONFIG):
 
 
 class FixedLogits:
-    """A model whose next token depends on nothing: hidden is 1, so the head's column is the logits."""
+    """A model whose next token depends on nothing: hidden is 1, so the head's column is the
+    logits."""
 
     def __init__(self, logits):
         self.head_weight = torch.tensor(logits)[:, None]  # [V, 1]
@@ -80,7 +81,8 @@ def naive_greedy(model, prompt, count):
 
 
 def is_greedy(model, prompt, tokens):
-    """Whether each of the tokens is the most probable one after those before it; one forward for all."""
+    """Whether each of the tokens is the most probable one after those before it; one forward for
+    all."""
     logits = model(torch.tensor([prompt + tokens]))[0]
     return logits[len(prompt) - 1 : -1].argmax(dim=-1).tolist() == tokens
 

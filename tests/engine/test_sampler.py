@@ -1,8 +1,8 @@
 """Sampling: worked cases, and chi-square tests of what is drawn.
 
-Every chi-square test uses fixed seeds, so it passes or fails always; its threshold is the value that
-a correct sampler would exceed with probability 1e-6 for a random seed. With the 11 such comparisons
-below, a change of seeds gives a false alarm with probability 1.1e-5.
+Every chi-square test uses fixed seeds, so it passes or fails always; its threshold is the value
+that a correct sampler would exceed with probability 1e-6 for a random seed. With the 11 such
+comparisons below, a change of seeds gives a false alarm with probability 1.1e-5.
 """
 
 import math

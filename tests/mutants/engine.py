@@ -33,7 +33,8 @@ MUTANTS = (
         (
             "minvenus.engine.runner:Runner._copy_model",
             "self.best_rows = self.merged.best_rows",
-            "self.best_rows = self.merged.best_rows\n            self.kept = self.merged, self.best_rows",
+            "self.best_rows = self.merged.best_rows\n"
+            "            self.kept = self.merged, self.best_rows",
         ),
     ),
     mutant(
@@ -65,7 +66,8 @@ MUTANTS = (
     mutant(
         27,
         "a listed page is written in place and stays listed",
-        "engine/test_pages.py::test_writing_into_a_listed_page_whose_other_holders_are_gone_unlists_it",
+        "engine/test_pages.py::"
+        "test_writing_into_a_listed_page_whose_other_holders_are_gone_unlists_it",
         (
             "minvenus.engine.pages:PagePool.extend",
             "            self._unlist(table.pages[place])  ",
@@ -85,7 +87,8 @@ MUTANTS = (
     mutant(
         28,
         "scoring takes the last token of its prefix from the cache",
-        "engine/test_score.py::test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
+        "engine/test_score.py::"
+        "test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         (
             "minvenus.engine.scheduler:Scheduler._admit",
             "fork(job.source.block_table, known)",
@@ -95,19 +98,22 @@ MUTANTS = (
     mutant(
         29,
         "appended tokens see each other both ways",
-        "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
+        "engine/test_engine.py::"
+        "test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
         ("minvenus.kernels.paged:attend_last", "if 1 < queries < keys:", "if False:"),
     ),
     mutant(
         29,
         "a scored continuation sees its own future",
-        "engine/test_score.py::test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
+        "engine/test_score.py::"
+        "test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         ("minvenus.kernels.paged:attend_last", "triu_(keys - queries + 1)", "triu_(keys)"),
     ),
     mutant(
         29,
         "a scored continuation sees the sequence after its prefix",
-        "engine/test_score.py::test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
+        "engine/test_score.py::"
+        "test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         (
             "minvenus.engine.scheduler:Scheduler._admit",
             "fork(job.source.block_table, known)",
@@ -117,7 +123,8 @@ MUTANTS = (
     mutant(
         29,
         "the parts of a long chunk see all of its keys",
-        "kernels/test_paged.py::test_a_chunk_that_is_cut_because_its_mask_is_too_large_gives_the_same[1]",
+        "kernels/test_paged.py::"
+        "test_a_chunk_that_is_cut_because_its_mask_is_too_large_gives_the_same[1]",
         (
             "minvenus.kernels.paged:paged_attention_torch",
             "seen = length - (queries - last)",
@@ -127,7 +134,8 @@ MUTANTS = (
     mutant(
         29,
         "sequences with equally many queries are taken for equally long",
-        "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
+        "engine/test_engine.py::"
+        "test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
         (
             "minvenus.kernels.paged:like_sequences",
             "shapes[s + 1:s + 2] != [shapes[s]]",
@@ -137,8 +145,13 @@ MUTANTS = (
     mutant(
         30,
         "positions restart with every chunk",
-        "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
-        ("minvenus.engine.runner:Runner._flatten", "positions += new_positions", "positions += range(new)"),
+        "engine/test_engine.py::"
+        "test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
+        (
+            "minvenus.engine.runner:Runner._flatten",
+            "positions += new_positions",
+            "positions += range(new)",
+        ),
     ),
     mutant(
         30,
@@ -158,7 +171,8 @@ MUTANTS = (
     mutant(
         31,
         "unwritten slots of the last page are read",
-        "engine/test_score.py::test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
+        "engine/test_score.py::"
+        "test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         (
             "minvenus.kernels.paged:paged_attention_torch",
             "seen = length - (queries - last)",
@@ -168,17 +182,20 @@ MUTANTS = (
     mutant(
         31,
         "one slot too many is read",
-        "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
+        "engine/test_engine.py::"
+        "test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
         (
             "minvenus.engine.runner:Runner._forward",
             "item.sequence.num_computed + item.new",
-            "min(item.sequence.num_computed + item.new + 1, self.page_size * len(item.sequence.block_table.pages))",
+            "min(item.sequence.num_computed + item.new + 1, "
+            "self.page_size * len(item.sequence.block_table.pages))",
         ),
     ),
     mutant(
         31,
         "the slots after a sequence's end are not masked",
-        "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
+        "engine/test_engine.py::"
+        "test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
         (
             "minvenus.engine.decode:DecodeCache.attend",
             "if min(self.lengths) < longest:",
@@ -188,13 +205,15 @@ MUTANTS = (
     mutant(
         31,
         "a decoding sequence is read from another one's row",
-        "engine/test_decode.py::test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model[plain]",
+        "engine/test_decode.py::"
+        "test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model[plain]",
         ("minvenus.engine.decode:DecodeCache.hold", " and self.tables[row] is table", ""),
     ),
     mutant(
         32,
         "the temperature is applied when sampling and not in the stored log-prob",
-        "engine/test_sampler.py::test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
+        "engine/test_sampler.py::"
+        "test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
         "[sampling0-kept0]",
         (
             "minvenus.engine.sampler:plain_logprobs",
@@ -205,24 +224,23 @@ MUTANTS = (
     mutant(
         32,
         "the temperature is applied to top-k and not to what is drawn",
-        "engine/test_sampler.py::test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
+        "engine/test_sampler.py::"
+        "test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
         "[sampling1-kept1]",
         ("minvenus.engine.sampler:drawn_logits", "return z", "return z * sampling.temperature"),
     ),
     mutant(
         32,
         "the temperature is not applied when scoring",
-        "engine/test_score.py::test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each",
-        (
-            "minvenus.engine.runner:Runner.logprobs",
-            "ids, temperature)",
-            "ids)",
-        ),
+        "engine/test_score.py::"
+        "test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each",
+        ("minvenus.engine.runner:Runner.logprobs", "ids, temperature)", "ids)"),
     ),
     mutant(
         32,
         "top-p is applied when drawing and in the stored log-prob",
-        "engine/test_sampler.py::test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
+        "engine/test_sampler.py::"
+        "test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
         "[sampling2-kept2]",
         (
             "minvenus.engine.sampler:Sampler.draw",
@@ -249,7 +267,8 @@ MUTANTS = (
     mutant(
         41,
         "one id too many where the mass is reached exactly",
-        "engine/test_sampler.py::test_where_the_mass_is_reached_exactly_no_further_id_is_kept[0.5-2]",
+        "engine/test_sampler.py::"
+        "test_where_the_mass_is_reached_exactly_no_further_id_is_kept[0.5-2]",
         ("minvenus.engine.sampler:keep_most_probable", "reached >= top_p", "reached > top_p"),
     ),
     mutant(
@@ -265,17 +284,20 @@ MUTANTS = (
     mutant(
         41,
         "a presence penalty counts every occurrence",
-        "engine/test_sampler.py::test_a_presence_penalty_counts_an_id_once_however_often_it_was_written",
+        "engine/test_sampler.py::"
+        "test_a_presence_penalty_counts_an_id_once_however_often_it_was_written",
         (
             "minvenus.engine.sampler:drawn_logits",
             "row[list(set(ids))] -= sampling.presence_penalty",
-            "row -= sampling.presence_penalty * torch.bincount(torch.tensor(ids).long(), minlength=width)",
+            "row -= sampling.presence_penalty "
+            "* torch.bincount(torch.tensor(ids).long(), minlength=width)",
         ),
     ),
     mutant(
         31,
         "with several threads each query head of a group reads the values of another one",
-        "engine/test_decode.py::test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model[threads]",
+        "engine/test_decode.py::"
+        "test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model[threads]",
         (
             "minvenus.engine.decode:weighted_values",
             "torch.matmul(weights, values)",
@@ -324,11 +346,7 @@ MUTANTS = (
         42,
         "a preempted scoring keeps what it had and adds the rest again",
         "engine/test_score.py::test_a_preempted_scoring_starts_again_with_nothing_kept",
-        (
-            "minvenus.engine.scheduler:Scheduler._preempt",
-            "sequence.logprobs.clear()",
-            "pass",
-        ),
+        ("minvenus.engine.scheduler:Scheduler._preempt", "sequence.logprobs.clear()", "pass"),
     ),
     mutant(
         43,
@@ -349,7 +367,8 @@ MUTANTS = (
     mutant(
         43,
         "a fork that ends at a page border takes the next page, too",
-        "engine/test_pages.py::test_a_fork_that_ends_at_a_page_border_copies_nothing_and_leaves_the_page_findable",
+        "engine/test_pages.py::"
+        "test_a_fork_that_ends_at_a_page_border_copies_nothing_and_leaves_the_page_findable",
         (
             "minvenus.engine.pages:PagePool.fork",
             "self.pages_for(length)]",
@@ -359,7 +378,8 @@ MUTANTS = (
     mutant(
         43,
         "the page that a fork has filled whole is copied",
-        "engine/test_pages.py::test_a_fork_that_ends_at_a_page_border_copies_nothing_and_leaves_the_page_findable",
+        "engine/test_pages.py::"
+        "test_a_fork_that_ends_at_a_page_border_copies_nothing_and_leaves_the_page_findable",
         (
             "minvenus.engine.pages:PagePool.extend",
             "divmod(table.num_computed, self.page_size)",
@@ -369,13 +389,15 @@ MUTANTS = (
     mutant(
         44,
         "the step is missing from the name of the noise",
-        "engine/test_sampler.py::test_noise_depends_on_seed_step_question_and_rollout_and_on_nothing_else",
+        "engine/test_sampler.py::"
+        "test_noise_depends_on_seed_step_question_and_rollout_and_on_nothing_else",
         ("minvenus.engine.sampler:Noise.__init__", "{seed}/{step} {question}", "{seed}/{question}"),
     ),
     mutant(
         44,
         "the parts of the name of the noise run together",
-        "engine/test_sampler.py::test_noise_depends_on_seed_step_question_and_rollout_and_on_nothing_else",
+        "engine/test_sampler.py::"
+        "test_noise_depends_on_seed_step_question_and_rollout_and_on_nothing_else",
         (
             "minvenus.engine.sampler:Noise.__init__",
             "{seed}/{question}/{rollout}",
