@@ -137,7 +137,7 @@ def parse(words: list[str]) -> None:
         name, *flags = flags
         if name == "credit" and flags and not flags[0].startswith("-"):
             flags = ["--file", *flags]
-        return parse_as(COMMANDS[name][0], flags, methods.PRESETS)
+        return parse_as(COMMANDS[name], flags, methods.PRESETS)
     if module not in OTHERS and importlib.util.find_spec(module) is None:
         raise ConfigError(f"there is no module {module}")
     if module == "pytest" and not all((ROOT / path).exists() for path in flags):
@@ -145,7 +145,7 @@ def parse(words: list[str]) -> None:
 
 
 def parse_as(config: type, flags: list[str], presets: dict) -> None:
-    if "..." in flags or (not flags and config is COMMANDS["audit"][0]):  # a command in a sentence
+    if "..." in flags or (not flags and config is COMMANDS["audit"]):  # a command in a sentence
         return
     errors = io.StringIO()
     try:

@@ -121,8 +121,8 @@ def test_every_answer_to_a_frequent_question_names_a_test():
 def test_every_flag_that_a_document_names_exists():
     # Of torchrun, of tests/docs.py and tests/mutants/run.py, and --config of every script.
     known = {"--nproc-per-node", "--shutdown-timeout", "--write", "--check", "--config"}
-    commands = [*docs.SCRIPTS.values(), *docs.COMMANDS.values()]
-    for config in [CleanConfig, *(config for config, _ in commands)]:
+    scripts = [config for config, _ in docs.SCRIPTS.values()]
+    for config in [CleanConfig, *scripts, *docs.COMMANDS.values()]:
         parser = argparse.ArgumentParser()
         add_flags(parser, parser, config)
         known |= {flag for action in parser._actions for flag in action.option_strings}

@@ -70,8 +70,6 @@ class Runner:
             if self.decode_cache.hold(tables):
                 return work, self._decode(work)
 
-        # sequences with as many tokens beside each other: attention takes them together
-        work = sorted(work, key=lambda item: (item.new, item.sequence.num_computed))
         hidden = [self._forward(part) for part in self._parts(work)]
         return work, torch.cat(hidden)
 

@@ -8,7 +8,7 @@ import pytest
 
 from minvenus.config import ConfigError, read_json
 from minvenus.experiments import compare
-from minvenus.experiments.__main__ import COMMANDS, main
+from minvenus.experiments.__main__ import main
 from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.lab import LabConfig
 from minvenus.experiments.methods import CHANGES, PRESETS, method_recipe
@@ -124,7 +124,7 @@ def test_presets_are_settings_with_fresh_seeds_and_folders_of_their_own(
         assert preset != "rates" or not starts(config) & starts(other), "tuned on other starts"
     assert not seeds(config) & used and config.checkpoints >= 3
     assert config.methods.startswith("grpo"), "the others are compared with it"
-    monkeypatch.setitem(COMMANDS, "compare", (CompareConfig, lambda given: given == config))
+    monkeypatch.setattr(compare, "main", lambda settings: settings == config)
     main(["compare", "--preset", preset])
     assert capsys.readouterr().out == "True\n"
 

@@ -123,23 +123,22 @@ MUTANTS = (
     mutant(
         29,
         "the parts of a long chunk see all of its keys",
-        "kernels/test_paged.py::"
-        "test_a_chunk_that_is_cut_because_its_mask_is_too_large_gives_the_same[1]",
+        "kernels/test_paged.py::test_the_torch_path_is_the_definition_however_its_chunks_are_cut[1]",
         (
             "minvenus.kernels.paged:paged_attention_torch",
-            "seen = length - (queries - last)",
+            "seen = length - (end - last)",
             "seen = length",
         ),
     ),
     mutant(
         29,
-        "sequences with equally many queries are taken for equally long",
+        "every sequence is taken for as long as the first",
         "engine/test_engine.py::"
         "test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
         (
-            "minvenus.kernels.paged:like_sequences",
-            "shapes[s + 1:s + 2] != [shapes[s]]",
-            "[shape[0] for shape in shapes[s + 1:s + 2]] != [queries]",
+            "minvenus.kernels.paged:paged_attention_torch",
+            "int(lengths[s])",
+            "int(lengths[0])",
         ),
     ),
     mutant(
@@ -175,8 +174,8 @@ MUTANTS = (
         "test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         (
             "minvenus.kernels.paged:paged_attention_torch",
-            "seen = length - (queries - last)",
-            "seen = k.shape[2]",
+            "seen = length - (end - last)",
+            "seen = k.shape[1]",
         ),
     ),
     mutant(
@@ -234,7 +233,11 @@ MUTANTS = (
         "the temperature is not applied when scoring",
         "engine/test_score.py::"
         "test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each",
-        ("minvenus.engine.runner:Runner.logprobs", "ids, temperature)", "ids)"),
+        (
+            "minvenus.engine.runner:Runner.logprobs",
+            "ids, temperature)",
+            "ids)",
+        ),
     ),
     mutant(
         32,
@@ -289,8 +292,8 @@ MUTANTS = (
         (
             "minvenus.engine.sampler:drawn_logits",
             "row[list(set(ids))] -= sampling.presence_penalty",
-            "row -= sampling.presence_penalty "
-            "* torch.bincount(torch.tensor(ids).long(), minlength=width)",
+            "row -= sampling.presence_penalty * "
+            "torch.bincount(torch.tensor(ids).long(), minlength=width)",
         ),
     ),
     mutant(
@@ -346,7 +349,11 @@ MUTANTS = (
         42,
         "a preempted scoring keeps what it had and adds the rest again",
         "engine/test_score.py::test_a_preempted_scoring_starts_again_with_nothing_kept",
-        ("minvenus.engine.scheduler:Scheduler._preempt", "sequence.logprobs.clear()", "pass"),
+        (
+            "minvenus.engine.scheduler:Scheduler._preempt",
+            "sequence.logprobs.clear()",
+            "pass",
+        ),
     ),
     mutant(
         43,

@@ -78,6 +78,17 @@ def serve(answer):
         thread.join()
 
 
+def dripping(start: bytes):
+    """An answer that never ends: byte by byte, until the test does."""
+
+    def answer(handler):
+        handler.wfile.write(start)
+        while not handler.server.stop.wait(0.05):
+            handler.wfile.write(b"x")
+
+    return answer
+
+
 def chat(content) -> dict:
     """A reply of an OpenAI-compatible model."""
     return {"choices": [{"message": {"role": "assistant", "content": content}}]}
