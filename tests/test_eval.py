@@ -385,7 +385,9 @@ def test_every_setting_reaches_the_part_that_it_is_for(monkeypatch):
     assert calls["load_loop"][0][1:] == (5, 700) and calls["make_runs"][0][3] == 5
 
 
-@pytest.mark.parametrize(("tools", "limit", "concurrency"), [("toyweb", 128, 64), ("live", None, 8)])
+@pytest.mark.parametrize(
+    ("tools", "limit", "concurrency"), [("toyweb", 128, 64), ("live", None, 8)]
+)
 def test_the_toy_web_is_asked_more_at_once_and_not_whole(tools, limit, concurrency):
     questions = None if tools == "toyweb" else "q.jsonl"
     config = evaluation.resolved(EvalConfig(questions=questions, agent=AgentConfig(tools=tools)))
