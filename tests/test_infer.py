@@ -1,4 +1,5 @@
-"""infer.py as its users meet it: what it prints, what it saves however it ends, and how it refuses."""
+"""infer.py as its users meet it: what it prints, what it saves however it ends, and how it
+refuses."""
 
 import json
 import os
@@ -67,7 +68,7 @@ def saved(folder="runs/infer"):
     return rollout_from_json(read_json(f"{folder}/trajectory.json"))
 
 
-# --------------------------------------------------------------------------------------------- what it prints and saves
+# ------------------------------------------------------------------------- what it prints and saves
 
 
 def test_with_no_flags_the_tiny_model_tries_a_toy_question():
@@ -180,7 +181,7 @@ def test_the_seed_decides_what_is_sampled_and_the_question_too_unless_that_has_a
     assert rollout(1).tokens == other.tokens
 
 
-# ---------------------------------------------------------------------------------------- whatever ends it, it is saved
+# -------------------------------------------------------------------- whatever ends it, it is saved
 
 
 def test_a_bug_keeps_its_traceback_and_the_turns_before_it_are_saved(monkeypatch):
@@ -258,10 +259,8 @@ def test_signals_one_after_the_other_end_a_process_and_its_turns_are_saved(numbe
             process.send_signal(number)
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 130 and errors.endswith("infer.py: stopped by the user\n")
-    assert [turn.kind for turn in saved().turns] == [
-        "search",
-        "none",
-    ] and saved().error == "stopped by the user"
+    assert [turn.kind for turn in saved().turns] == ["search", "none"]
+    assert saved().error == "stopped by the user"
 
 
 SIGNALS_WHILE_SAVING = """
@@ -269,8 +268,9 @@ import os, runpy, signal, sys
 real, calls = os.fsync, []
 def fsync(handle):
     calls.append(handle)
-    for number in [signal.SIGTERM, signal.SIGINT, signal.SIGTERM] if len(calls) == 2 else []:     # first: run.json
-        os.kill(os.getpid(), number)
+    if len(calls) == 2:                                      # the first is that of run.json
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
     real(handle)
 os.fsync = fsync
 sys.argv.pop(0)
@@ -345,7 +345,7 @@ def test_a_model_that_fails_in_the_middle_of_a_turn_keeps_its_turns(monkeypatch)
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(

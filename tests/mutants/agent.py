@@ -1,4 +1,5 @@
-"""Known bugs of the protocol (22, 23), of what a rollout samples (16, 44), its limits (43) and how it is cut (54)."""
+"""Known bugs of the protocol (22, 23), of what a rollout samples (16, 44), its limits (43) and how
+it is cut (54)."""
 
 from tests.mutants.mutant import mutant
 
@@ -8,7 +9,8 @@ MUTANTS = (
     mutant(
         61,
         "rollouts start whether there is room or not",
-        "agent/test_admission.py::test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages",
+        "agent/test_admission.py::"
+        "test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages",
         ("minvenus.agent.policy:LocalWriter._has_room", "<= pool.count", "< float('inf')"),
     ),
     mutant(
@@ -31,7 +33,8 @@ MUTANTS = (
     mutant(
         61,
         "the clock of a rollout runs while it waits for room",
-        "agent/test_admission.py::test_those_that_wait_start_in_their_order_and_their_clock_starts_then",
+        "agent/test_admission.py::"
+        "test_those_that_wait_start_in_their_order_and_their_clock_starts_then",
         (
             "minvenus.agent.rollout:RolloutLoop._open_waiting",
             "episode.started = time.monotonic()",
@@ -67,7 +70,8 @@ MUTANTS = (
     mutant(
         16,
         "ids that were made from text count as sampled",
-        "agent/test_remote.py::test_the_same_loop_runs_against_an_endpoint_and_nothing_of_it_counts_as_sampled",
+        "agent/test_remote.py::"
+        "test_the_same_loop_runs_against_an_endpoint_and_nothing_of_it_counts_as_sampled",
         ("minvenus.agent.episode:Episode.end_turn", "end_turn(sampled)", "end_turn(True)"),
     ),
     mutant(
@@ -94,7 +98,7 @@ MUTANTS = (
         43,
         "the last turn starts one observation late",
         LIMITS
-        + "test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_rollout_whatever_comes",
+        + "test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_rollout",
         (
             "minvenus.agent.limits:Limits.with_notice",
             "len(episode.turns) + 1 ==",
@@ -150,14 +154,15 @@ MUTANTS = (
     mutant(
         54,
         "the turn that an endpoint's error cut off counts as a format error",
-        "agent/test_remote.py::test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns",
+        "agent/test_remote.py::"
+        "test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns",
         ("minvenus.agent.episode:Episode.end", "malformed and (graded or not last)", "malformed"),
     ),
     mutant(
         54,
         "a server that says too long is an error",
         "agent/test_remote.py::"
-        "test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_the_model_may_still_answer",
+        "test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_an_answer_may_follow",
         (
             "minvenus.agent.rollout:RolloutLoop._read_turn",
             "if is_too_long(error) and",
@@ -167,7 +172,8 @@ MUTANTS = (
     mutant(
         54,
         "a prompt alone that is too long for the server ends like a full context",
-        "agent/test_remote.py::test_a_server_that_calls_the_prompt_alone_too_long_is_a_failure_with_its_reason",
+        "agent/test_remote.py::"
+        "test_a_server_that_calls_the_prompt_alone_too_long_is_a_failure_with_its_reason",
         ("minvenus.agent.rollout:RolloutLoop._read_turn", " and episode.turns:", ":"),
     ),
     mutant(
@@ -184,7 +190,8 @@ MUTANTS = (
     mutant(
         44,
         "every attempt at a turn has the same seed",
-        "agent/test_remote.py::test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_again",
+        "agent/test_remote.py::"
+        "test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_again",
         ("minvenus.agent.remote:RemoteWriter.start", "/{len(episode.discarded)}", ""),
     ),
     mutant(
@@ -202,13 +209,14 @@ MUTANTS = (
         54,
         "a server that is started again costs the runs that it was writing",
         "agent/test_remote.py::"
-        "test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once",
+        "test_a_server_that_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once",
         ("minvenus.agent.remote:RemoteWriter._ask", "if not gone or", "if True or"),
     ),
     mutant(
         43,
         "a context that exactly reaches the budget is beyond it",
-        "agent/test_like.py::test_the_context_from_which_an_answer_is_asked_for_is_exact_to_the_token",
+        "agent/test_like.py::"
+        "test_the_context_from_which_an_answer_is_asked_for_is_exact_to_the_token",
         ("minvenus.agent.limits:Limits._fits", "length > answer_from", "length >= answer_from"),
     ),
     mutant(
@@ -224,7 +232,8 @@ MUTANTS = (
     mutant(
         55,
         "a model is not told what its folder says",
-        "agent/test_policy.py::test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
+        "agent/test_policy.py::"
+        "test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
         (
             "minvenus.agent.prompt:read_format",
             "path is not None and path.is_file()",
@@ -234,7 +243,8 @@ MUTANTS = (
     mutant(
         54,
         "a turn that was cut goes on asking",
-        "agent/test_remote.py::test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking[gone-time]",
+        "agent/test_remote.py::"
+        "test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking[gone-time]",
         ("minvenus.agent.remote:RemoteWriter.close", "cancelled.set()", "pass"),
     ),
     mutant(

@@ -33,7 +33,8 @@ MUTANTS = (
         (
             "minvenus.engine.runner:Runner._copy_model",
             "self.best_rows = self.merged.best_rows",
-            "self.best_rows = self.merged.best_rows\n            self.kept = self.merged, self.best_rows",
+            "self.best_rows = self.merged.best_rows\n"
+            "            self.kept = self.merged, self.best_rows",
         ),
     ),
     mutant(
@@ -65,7 +66,8 @@ MUTANTS = (
     mutant(
         27,
         "a listed page is written in place and stays listed",
-        "engine/test_pages.py::test_writing_into_a_listed_page_whose_other_holders_are_gone_unlists_it",
+        "engine/test_pages.py::"
+        "test_writing_into_a_listed_page_whose_other_holders_are_gone_unlists_it",
         (
             "minvenus.engine.pages:PagePool.extend",
             "            self._unlist(table.pages[place])  ",
@@ -85,7 +87,8 @@ MUTANTS = (
     mutant(
         28,
         "scoring takes the last token of its prefix from the cache",
-        "engine/test_score.py::test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
+        "engine/test_score.py::"
+        "test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         (
             "minvenus.engine.scheduler:Scheduler._admit",
             "fork(job.source.block_table, known)",
@@ -95,19 +98,22 @@ MUTANTS = (
     mutant(
         29,
         "appended tokens see each other both ways",
-        "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
+        "engine/test_engine.py::"
+        "test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
         ("minvenus.kernels.paged:attend_last", "if 1 < queries < keys:", "if False:"),
     ),
     mutant(
         29,
         "a scored continuation sees its own future",
-        "engine/test_score.py::test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
+        "engine/test_score.py::"
+        "test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         ("minvenus.kernels.paged:attend_last", "triu_(keys - queries + 1)", "triu_(keys)"),
     ),
     mutant(
         29,
         "a scored continuation sees the sequence after its prefix",
-        "engine/test_score.py::test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
+        "engine/test_score.py::"
+        "test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         (
             "minvenus.engine.scheduler:Scheduler._admit",
             "fork(job.source.block_table, known)",
@@ -117,7 +123,7 @@ MUTANTS = (
     mutant(
         29,
         "the parts of a long chunk see all of its keys",
-        "kernels/test_paged.py::test_a_chunk_that_is_cut_because_its_mask_is_too_large_gives_the_same[1]",
+        "kernels/test_paged.py::test_the_torch_path_is_the_definition_however_its_chunks_are_cut[1]",
         (
             "minvenus.kernels.paged:paged_attention_torch",
             "seen = length - (end - last)",
@@ -127,7 +133,8 @@ MUTANTS = (
     mutant(
         29,
         "every sequence is taken for as long as the first",
-        "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
+        "engine/test_engine.py::"
+        "test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
         (
             "minvenus.kernels.paged:paged_attention_torch",
             "int(lengths[s])",
@@ -137,8 +144,13 @@ MUTANTS = (
     mutant(
         30,
         "positions restart with every chunk",
-        "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
-        ("minvenus.engine.runner:Runner._flatten", "positions += new_positions", "positions += range(new)"),
+        "engine/test_engine.py::"
+        "test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
+        (
+            "minvenus.engine.runner:Runner._flatten",
+            "positions += new_positions",
+            "positions += range(new)",
+        ),
     ),
     mutant(
         30,
@@ -158,7 +170,8 @@ MUTANTS = (
     mutant(
         31,
         "unwritten slots of the last page are read",
-        "engine/test_score.py::test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
+        "engine/test_score.py::"
+        "test_the_boundaries_of_a_living_sequence_cost_the_continuations_only",
         (
             "minvenus.kernels.paged:paged_attention_torch",
             "seen = length - (end - last)",
@@ -168,17 +181,20 @@ MUTANTS = (
     mutant(
         31,
         "one slot too many is read",
-        "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
+        "engine/test_engine.py::"
+        "test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
         (
             "minvenus.engine.runner:Runner._forward",
             "item.sequence.num_computed + item.new",
-            "min(item.sequence.num_computed + item.new + 1, self.page_size * len(item.sequence.block_table.pages))",
+            "min(item.sequence.num_computed + item.new + 1, "
+            "self.page_size * len(item.sequence.block_table.pages))",
         ),
     ),
     mutant(
         31,
         "the slots after a sequence's end are not masked",
-        "engine/test_engine.py::test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
+        "engine/test_engine.py::"
+        "test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
         (
             "minvenus.engine.decode:DecodeCache.attend",
             "if min(self.lengths) < longest:",
@@ -188,13 +204,16 @@ MUTANTS = (
     mutant(
         31,
         "a decoding sequence is read from another one's row",
-        "engine/test_decode.py::test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model[plain]",
+        "engine/test_decode.py::"
+        "test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model[plain]",
         ("minvenus.engine.decode:DecodeCache.hold", " and self.tables[row] is table", ""),
     ),
     mutant(
         32,
         "the temperature is applied when sampling and not in the stored log-prob",
-        "engine/test_sampler.py::test_log_probs_are_those_of_the_plain_softmax_at_the_temperature[0.7]",
+        "engine/test_sampler.py::"
+        "test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
+        "[sampling0-kept0]",
         (
             "minvenus.engine.sampler:plain_logprobs",
             "scaled(logits.float(), temperature)",
@@ -204,14 +223,16 @@ MUTANTS = (
     mutant(
         32,
         "the temperature is applied to top-k and not to what is drawn",
-        "engine/test_sampler.py::test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
+        "engine/test_sampler.py::"
+        "test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
         "[sampling1-kept1]",
         ("minvenus.engine.sampler:drawn_logits", "return z", "return z * sampling.temperature"),
     ),
     mutant(
         32,
         "the temperature is not applied when scoring",
-        "engine/test_score.py::test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each",
+        "engine/test_score.py::"
+        "test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each",
         (
             "minvenus.engine.runner:Runner.logprobs",
             "ids, temperature)",
@@ -221,7 +242,8 @@ MUTANTS = (
     mutant(
         32,
         "top-p is applied when drawing and in the stored log-prob",
-        "engine/test_sampler.py::test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
+        "engine/test_sampler.py::"
+        "test_draws_of_the_engine_follow_the_distribution_across_sequences_and_steps"
         "[sampling2-kept2]",
         (
             "minvenus.engine.sampler:Sampler.draw",
@@ -248,7 +270,8 @@ MUTANTS = (
     mutant(
         41,
         "one id too many where the mass is reached exactly",
-        "engine/test_sampler.py::test_where_the_mass_is_reached_exactly_no_further_id_is_kept[0.5-2]",
+        "engine/test_sampler.py::"
+        "test_where_the_mass_is_reached_exactly_no_further_id_is_kept[0.5-2]",
         ("minvenus.engine.sampler:keep_most_probable", "reached >= top_p", "reached > top_p"),
     ),
     mutant(
@@ -264,17 +287,20 @@ MUTANTS = (
     mutant(
         41,
         "a presence penalty counts every occurrence",
-        "engine/test_sampler.py::test_a_presence_penalty_counts_an_id_once_however_often_it_was_written",
+        "engine/test_sampler.py::"
+        "test_a_presence_penalty_counts_an_id_once_however_often_it_was_written",
         (
             "minvenus.engine.sampler:drawn_logits",
             "row[list(set(ids))] -= sampling.presence_penalty",
-            "row -= sampling.presence_penalty * torch.bincount(torch.tensor(ids).long(), minlength=width)",
+            "row -= sampling.presence_penalty * "
+            "torch.bincount(torch.tensor(ids).long(), minlength=width)",
         ),
     ),
     mutant(
         31,
         "with several threads each query head of a group reads the values of another one",
-        "engine/test_decode.py::test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model[threads]",
+        "engine/test_decode.py::"
+        "test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model[threads]",
         (
             "minvenus.engine.decode:weighted_values",
             "torch.matmul(weights, values)",
@@ -348,7 +374,8 @@ MUTANTS = (
     mutant(
         43,
         "a fork that ends at a page border takes the next page, too",
-        "engine/test_pages.py::test_a_fork_that_ends_at_a_page_border_copies_nothing_and_leaves_the_page_findable",
+        "engine/test_pages.py::"
+        "test_a_fork_that_ends_at_a_page_border_copies_nothing_and_leaves_the_page_findable",
         (
             "minvenus.engine.pages:PagePool.fork",
             "self.pages_for(length)]",
@@ -358,7 +385,8 @@ MUTANTS = (
     mutant(
         43,
         "the page that a fork has filled whole is copied",
-        "engine/test_pages.py::test_a_fork_that_ends_at_a_page_border_copies_nothing_and_leaves_the_page_findable",
+        "engine/test_pages.py::"
+        "test_a_fork_that_ends_at_a_page_border_copies_nothing_and_leaves_the_page_findable",
         (
             "minvenus.engine.pages:PagePool.extend",
             "divmod(table.num_computed, self.page_size)",
@@ -368,13 +396,15 @@ MUTANTS = (
     mutant(
         44,
         "the step is missing from the name of the noise",
-        "engine/test_sampler.py::test_noise_depends_on_seed_step_question_and_rollout_and_on_nothing_else",
+        "engine/test_sampler.py::"
+        "test_noise_depends_on_seed_step_question_and_rollout_and_on_nothing_else",
         ("minvenus.engine.sampler:Noise.__init__", "{seed}/{step} {question}", "{seed}/{question}"),
     ),
     mutant(
         44,
         "the parts of the name of the noise run together",
-        "engine/test_sampler.py::test_noise_depends_on_seed_step_question_and_rollout_and_on_nothing_else",
+        "engine/test_sampler.py::"
+        "test_noise_depends_on_seed_step_question_and_rollout_and_on_nothing_else",
         (
             "minvenus.engine.sampler:Noise.__init__",
             "{seed}/{question}/{rollout}",
@@ -396,5 +426,56 @@ MUTANTS = (
         "a scored fork keeps its pages until all are scored",
         "engine/test_score.py::test_a_scored_fork_gives_its_pages_to_those_that_wait",
         ("minvenus.engine.engine:Engine._finish", "if job.source:", "if not job:"),
+    ),
+    mutant(
+        42,
+        "of two lengths of one prefix the last one counts",
+        "engine/test_score.py::"
+        "test_one_prefix_in_two_requests_is_computed_once_and_as_far_as_the_longer_needs[lengths0]",
+        (
+            "minvenus.engine.engine:Engine._prefill",
+            "sequence.job.goal if sequence.job else sequence.num_computed",
+            "sequence.num_computed",
+        ),
+    ),
+    mutant(
+        42,
+        "one text with two borders is scored after one of them",
+        "engine/test_score.py::test_one_text_with_two_borders_is_scored_after_each",
+        ("minvenus.engine.engine:Engine._open_once", "(n, *tokens)", "(n > 0, *tokens)"),
+    ),
+    mutant(
+        43,
+        "a scoring is checked for room after its shortest length",
+        "engine/test_score.py::"
+        "test_impossible_requests_are_refused_with_the_numbers_and_leave_nothing_behind",
+        ("minvenus.engine.engine:Engine._check_request", "_check_room(max", "_check_room(min"),
+    ),
+    mutant(
+        61,
+        "admission forgets the page of a copy",
+        "engine/test_scheduler.py::"
+        "test_forks_wait_for_the_page_of_their_copy_and_take_none_from_their_source",
+        ("minvenus.engine.scheduler:Scheduler._admit", "needed += 1", "needed += 0"),
+    ),
+    mutant(
+        61,
+        "the oldest gives way",
+        "engine/test_scheduler.py::test_of_two_idle_sequences_the_younger_gives_way",
+        (
+            "minvenus.engine.scheduler:Scheduler._victim",
+            "reversed(self.sequences)",
+            "self.sequences",
+        ),
+    ),
+    mutant(
+        61,
+        "hits of the cache are not counted",
+        "engine/test_scheduler.py::test_tokens_that_are_found_in_the_cache_are_counted",
+        (
+            "minvenus.engine.scheduler:Scheduler._admit",
+            "self.counters.shared += table.num_computed",
+            "pass",
+        ),
     ),
 )

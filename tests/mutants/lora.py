@@ -83,7 +83,7 @@ MUTANTS = (
         46,
         "a real model is trained with the toy's settings",
         "test_config.py::test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named",
-        ("minvenus.settings:check_training", 'config.preset == "tiny" and', "False and"),
+        ("minvenus.train.settings:check_training", 'config.preset == "tiny" and', "False and"),
     ),
     mutant(
         46,

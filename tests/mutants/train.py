@@ -151,8 +151,8 @@ MUTANTS = (
         "train/test_batch.py::test_a_group_that_lost_its_rollouts_counts_as_one_without_a_signal",
         (
             "minvenus.train.batch:signal_shares",
-            "equal_outcomes, no_advantage = lost, lost",
-            "equal_outcomes, no_advantage = lost, 0",
+            "no_advantage = lost + sum(",
+            "no_advantage = sum(",
         ),
     ),
     mutant(
@@ -171,7 +171,7 @@ MUTANTS = (
         51,
         "a penalty counted as a gain",
         "train/test_batch.py::test_the_numbers_of_a_step_worked_by_hand",
-        ("minvenus.train.batch:signal_shares", "has > penalty for", "has for"),
+        ("minvenus.train.batch:signal_shares", "is not None and not penalty", "is not None"),
     ),
     mutant(
         51,
@@ -179,8 +179,8 @@ MUTANTS = (
         "train/test_batch.py::test_the_numbers_of_a_step_worked_by_hand",
         (
             "minvenus.train.batch:signal_shares",
-            "zip(rewarded, penalised, strict=True)]",
-            "zip(rewarded, penalised, strict=True) if has]",
+            "gained.append(",
+            "reward is None or gained.append(",
         ),
     ),
     mutant(
