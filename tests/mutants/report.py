@@ -79,8 +79,8 @@ MUTANTS = (
         CHANGED_FILE,
         (
             "minvenus.report.saved:difference",
-            "for i in range(len(computed))]",
-            "for i in range(min(1, len(computed)))]",
+            "computed = dict(enumerate(computed))",
+            "stored, computed = {0: stored.get(0)}, dict(enumerate(computed[:1]))",
         ),
     ),
     mutant(
