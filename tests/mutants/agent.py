@@ -24,11 +24,7 @@ MUTANTS = (
         "every rollout of a group counts the pages of their prompt",
         "agent/test_admission.py::"
         "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
-        (
-            "minvenus.agent.policy:LocalWriter._has_room",
-            "- shared_pages[episode.name]",
-            "",
-        ),
+        ("minvenus.agent.policy:LocalWriter._has_room", "- shared_pages[episode.name]", ""),
     ),
     mutant(
         61,
@@ -97,8 +93,7 @@ MUTANTS = (
     mutant(
         43,
         "the last turn starts one observation late",
-        LIMITS
-        + "test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_rollout",
+        LIMITS + "test_the_last_allowed_turn_is_announced_and_ends_the_rollout_whatever_comes",
         (
             "minvenus.agent.limits:Limits.with_notice",
             "len(episode.turns) + 1 ==",
@@ -162,7 +157,7 @@ MUTANTS = (
         54,
         "a server that says too long is an error",
         "agent/test_remote.py::"
-        "test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_an_answer_may_follow",
+        "test_a_prompt_that_the_server_calls_too_long_is_the_context_limit_and_may_be_answered",
         (
             "minvenus.agent.rollout:RolloutLoop._read_turn",
             "if is_too_long(error) and",
@@ -199,11 +194,7 @@ MUTANTS = (
         "malformed turns end a rollout though a call stood between them",
         LIMITS
         + "test_so_many_turns_in_a_row_that_cannot_be_read_end_a_rollout_with_a_name_of_its_own",
-        (
-            "minvenus.agent.episode:Episode.unreadable_turns",
-            "break",
-            "continue",
-        ),
+        ("minvenus.agent.episode:Episode.unreadable_turns", "break", "continue"),
     ),
     mutant(
         54,
@@ -234,11 +225,7 @@ MUTANTS = (
         "a model is not told what its folder says",
         "agent/test_policy.py::"
         "test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
-        (
-            "minvenus.agent.prompt:read_format",
-            "path is not None and path.is_file()",
-            "False",
-        ),
+        ("minvenus.agent.prompt:read_format", "path is not None and path.is_file()", "False"),
     ),
     mutant(
         54,
@@ -267,10 +254,6 @@ MUTANTS = (
         54,
         "a rollout that waits when the user stops ends twice",
         "agent/test_admission.py::test_those_that_wait_when_the_user_stops_end_once",
-        (
-            "minvenus.agent.rollout:RolloutLoop.cut_all",
-            "        self.waiting = []\n",
-            "",
-        ),
+        ("minvenus.agent.rollout:RolloutLoop.cut_all", "        self.waiting = []\n", ""),
     ),
 )
