@@ -283,6 +283,24 @@ MUTANTS = (
         (RESULTS + "make_runs", "if run == 0 else", "if run < 0 else"),
     ),
     mutant(
+        46,
+        "the seed of the questions does not reach them",
+        "test_eval.py::test_every_setting_reaches_the_part_that_it_is_for",
+        ("eval:questions_of", "agent.web_seed", "0"),
+    ),
+    mutant(
+        46,
+        "an X-ray scores the answer after another thought than the model has learned",
+        "test_eval.py::test_a_question_of_an_evaluation_becomes_an_x_ray_page",
+        ("eval:xray", "format_of(config.agent).lead_in", "''"),
+    ),
+    mutant(
+        46,
+        "all runs have the tools of the first question",
+        "test_eval.py::test_the_report_counts_what_the_runs_did",
+        (RESULTS + "make_runs", "source.tools_for,", "lambda _: source.tools_for(missing[0][0]),"),
+    ),
+    mutant(
         50,
         "the torn line of a full disk stays in front of the next run",
         SAVED + "test_a_line_that_did_not_fit_the_disk_is_dropped_and_the_others_are_saved",
