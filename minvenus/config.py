@@ -45,7 +45,7 @@ def read_json(path) -> dict:
     return value
 
 
-# ------------------------------------------------------------------------------- the shape of a model
+# ----------------------------------------------------------------------------- the shape of a model
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def check_temperature(temperature: float | None) -> None:
         raise ConfigError(f"temperature must be 0 or from 0.001 to 100, got {temperature!r}")
 
 
-# ------------------------------------------------------------------------------ infer.py and eval.py
+# ----------------------------------------------------------------------------- infer.py and eval.py
 
 
 @dataclass(frozen=True)

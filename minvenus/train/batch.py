@@ -13,7 +13,7 @@ right_pages[i]    how many right pages its question has; None where that is not 
 """
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -153,18 +153,20 @@ def signal_shares(batch: Batch, credit: Credit) -> Numbers:
     From a group with equal outcomes GRPO learns nothing, and nobody from one that lost its
     rollouts. Turn shares are over all turns but the last: only these can have a gain.
     """
-    lost = batch.groups - len(credit.record.groups)
-    equal_outcomes, no_advantage = lost, lost
-    for group in credit.record.groups:
-        members = [i for i, sample in enumerate(batch.samples) if sample.group == group]
-        outcomes = {credit.rewards[i].outcome for i in members}
-        advantages = chain(*(credit.advantages[i] for i in members))
-        equal_outcomes += len(outcomes) == 1
-        no_advantage += all(abs(advantage) < 1e-9 for advantage in advantages)
+    outcomes = defaultdict(set)                        # by group
+    sizes: dict[int, float] = defaultdict(float)       # of the largest advantage, by group
+    for i, sample in enumerate(batch.samples):
+        outcomes[sample.group].add(credit.rewards[i].outcome)
+        sizes[sample.group] = max(sizes[sample.group], *map(abs, credit.advantages[i]))
+    lost = batch.groups - len(outcomes)
+    equal_outcomes = lost + sum(len(values) == 1 for values in outcomes.values())
+    no_advantage = lost + sum(size < 1e-9 for size in sizes.values())
 
-    penalised = [*chain(*(rewards.is_penalty() for rewards in credit.rewards))]
-    rewarded = [reward is not None for reward in chain(*(r.turns for r in credit.rewards))]
-    gained = [has > penalty for has, penalty in zip(rewarded, penalised, strict=True)]
+    gained, penalised = [], []
+    for rewards in credit.rewards:
+        for reward, penalty in zip(rewards.turns, rewards.is_penalty(), strict=True):
+            gained.append(reward is not None and not penalty)
+            penalised.append(penalty)
     return {
         "groups_without_outcome_signal": equal_outcomes / batch.groups,
         "groups_without_any_signal": no_advantage / batch.groups,

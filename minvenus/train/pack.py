@@ -31,9 +31,9 @@ class Pack:
     segments: Tensor             # [M] int64: 0 ... S - 1
 
 
-NOTHING = torch.zeros(0, dtype=torch.int64)
-EMPTY = Pack([], torch.zeros(1, dtype=torch.int64), torch.tensor([0, 1], dtype=torch.int32),
-             NOTHING, NOTHING)                     # one token, which is not trained
+TOKEN = torch.zeros(1, dtype=torch.int64)
+BOUNDS = torch.tensor([0, 1], dtype=torch.int32)
+EMPTY = Pack([], TOKEN, BOUNDS, TOKEN[:0], TOKEN[:0])        # one token, which is not trained
 
 
 def rank_packs(examples: Sequence[Example], budget: int) -> list[Pack]:

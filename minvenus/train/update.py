@@ -224,7 +224,11 @@ def minibatch_statistics(packs: list[Stats], tokens: int, config: IGPOConfig) ->
 
 def added(parts: list[Stats]) -> Stats:
     """The sums of the numbers of several parts, or their extremes."""
-    return {name: EXTREMES.get(name, sum)([part[name] for part in parts]) for name in parts[0]}
+    stats = {}
+    for name in parts[0]:
+        combine = EXTREMES.get(name, sum)
+        stats[name] = combine([part[name] for part in parts])
+    return stats
 
 
 def summary(updates: list[Stats]) -> Stats:

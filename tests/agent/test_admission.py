@@ -1,5 +1,5 @@
-"""Rollouts that wait for room: whatever the pool, the same rollouts and scores come out, hardly anything is computed
-twice, and every rollout gets its turn."""
+"""Rollouts that wait for room: whatever the pool, the same rollouts and scores come out, hardly
+anything is computed twice, and every rollout gets its turn."""
 
 import random
 import threading
@@ -42,7 +42,8 @@ def script(name, turn, attempt):
 
 
 class Result:
-    """Rollouts of `questions` questions with groups of `n`, from a pool of so many pages; the scores of the truth."""
+    """Rollouts of `questions` questions with groups of `n`, from a pool of so many pages; the
+    scores of the truth."""
 
     def __init__(self, pages, questions=4, n=4, limits=None, **options):
         self.policy = policy_for(script, pages=pages, page_size=PAGE)
@@ -119,7 +120,8 @@ def test_a_pool_that_holds_no_group_runs_what_it_holds_of_it(pages):
 def test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token(
     prompt, pages
 ):
-    """Contexts of 4 pages. Every rollout computes the last token of the prompt and has a copy of that token's page."""
+    """Contexts of 4 pages. Every rollout computes the last token of the prompt and has a copy of
+    that token's page."""
     question, stream = Question("q", "?", ["cat"]), SimpleNamespace(prompt_length=prompt)
     group = [SimpleNamespace(name="q", question=question, turns=[], stream=stream)] * 4
     for count, fitting in ((pages, 4), (pages - 1, 3)):
@@ -205,7 +207,7 @@ def test_a_stop_ends_those_that_wait_before_their_first_turn():
     assert not any(group[2].sampled)
 
 
-# --------------------------------------------------------------------------------------------------- the shipped loop
+# --------------------------------------------------------------------------------- the shipped loop
 
 
 def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages():

@@ -24,7 +24,7 @@ def final_turn(body="Rome", thought="hm"):
     return f"<think>{thought}</think>\n\n<answer>\n{body}\n</answer>"
 
 
-# ----------------------------------------------------------------------------------------------------- the strict check
+# --------------------------------------------------------------------------------- the strict check
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_rules_of_tool_turns_and_of_final_turns(text, rule, final):
     assert rule in format_error(text, final)
 
 
-# ----------------------------------------------------------------------------------------------------------- the parser
+# --------------------------------------------------------------------------------------- the parser
 
 
 def test_a_search_a_visit_and_an_answer():

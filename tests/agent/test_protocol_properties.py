@@ -1,4 +1,5 @@
-"""The strict format check and the parser, on tag soup, on built and damaged turns, and on released trajectories."""
+"""The strict format check and the parser, on tag soup, on built and damaged turns, and on released
+trajectories."""
 
 import json
 import time
@@ -57,7 +58,8 @@ final_turns = st.tuples(thoughts, gaps, plain.filter(str.strip), gaps).map(
 
 
 def check_parse(text):
-    """For every text: exactly one of a call, an answer and an error; and what passes the strict check can be used."""
+    """For every text: exactly one of a call, an answer and an error; and what passes the strict
+    check can be used."""
     parsed = parse_turn(text)
     assert (parsed.kind == "none") == (parsed.error is not None)
     assert (parsed.kind == "answer") == (parsed.answer is not None)
@@ -148,7 +150,7 @@ def test_a_hundred_kilobytes_of_tags_take_linear_time(start, piece):
     assert time.process_time() - begin < 2.0  # linear: under 0.1 s; quadratic: minutes
 
 
-# ---------------------------------------------------------------------------------------------------- real trajectories
+# -------------------------------------------------------------------------------- real trajectories
 
 COUNTS = {
     "sft_0000": (12, 12),

@@ -60,11 +60,9 @@ MUTANTS = (
         38,
         "resume begins a new adapter",
         RUNS + "test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same_bytes",
-        (
-            "minvenus.train.checkpoint:restore",
-            'weights.load_adapter(model, folder / "model" / "adapter")',
-            "pass",
-        ),
+        "minvenus.train.checkpoint:restore",
+        'weights.load_adapter(model, folder / "model" / "adapter")',
+        "pass",
     ),
     mutant(
         46,
@@ -83,7 +81,7 @@ MUTANTS = (
         46,
         "a real model is trained with the toy's settings",
         "test_config.py::test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named",
-        ("minvenus.settings:check_training", 'config.preset == "tiny" and', "False and"),
+        ("minvenus.train.settings:check_training", 'config.preset == "tiny" and', "False and"),
     ),
     mutant(
         46,
@@ -102,17 +100,14 @@ MUTANTS = (
         63,
         "the plan splits the engine's copy",
         SPLIT,
-        (
-            PLAN + "memory_plan",
-            'always["engine copy"] = number',
-            'always["engine copy"] = 1 / processes * number',
-        ),
+        PLAN + "memory_plan",
+        'always["engine copy"] = number',
+        'always["engine copy"] = 1 / processes * number',
     ),
     mutant(
         63,
         "the plan forgets what the layers keep",
-        PLANS
-        + "test_the_layers_of_an_update_at_true_size_are_within_a_tenth_of_the_plan"
+        PLANS + "test_the_layers_of_an_update_at_true_size_are_within_a_tenth_of_the_plan"
         "[dr-venus-4b-36]",
         (PLAN + "memory_plan", "(layers + 4 * shape.intermediate_size)", "layers"),
     ),

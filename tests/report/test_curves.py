@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from minvenus.igpo.recipes import RECIPES
 from minvenus.report import curves
 from minvenus.report.curves import BOTTOM, COLOURS, LEFT, RIGHT, TOP, Series, line_plot
 from minvenus.report.page import UNSAFE
@@ -117,21 +118,19 @@ def test_a_constant_line_runs_through_the_middle_and_a_single_point_is_visible(v
 
 def test_40_lines_differ_show_below_one_another_and_fit_the_legend():
     names = ["empty", "n" * 60, *map(str, range(39))]
-    series = [
-        Series(name, [0, 1] if i else [], [i, i] if i else []) for i, name in enumerate(names)
-    ]
+    series = [Series(names[0], [], []), *(Series(name, [0, 1], [0, 1]) for name in names[1:])]
     root = ET.fromstring(line_plot(series, "t", "x", "y"))
     lines = list(root.iter(f"{SVG}polyline"))
     assert len({(line.get("stroke"), line.get("stroke-dasharray")) for line in lines}) == 40
     widths = [float(line.get("stroke-width")) for line in lines]
-    assert widths == sorted(set(widths), reverse=True)  # the later ones are on top
-    assert lines[0].get("stroke") == COLOURS[1]
-    _, *legend = [
-        t for t in root.iter(f"{SVG}text") if t.get("text-anchor") == "start"
-    ]  # the title is first
-    assert [t.text for t in legend] == names and len({t.get("y") for t in legend}) == len(legend)
-    assert all(float(t.get("x")) + 6.5 * len(t.text) <= float(root.get("width")) for t in legend)
-    assert all(curves.HEIGHT < float(t.get("y")) <= float(root.get("height")) for t in legend)
+    assert widths == sorted(set(widths), reverse=True), "the later ones are on top"
+    assert lines[0].get("stroke") == COLOURS[1], "an empty one keeps its place"
+    texts = [t for t in root.iter(f"{SVG}text") if t.get("text-anchor") == "start"]
+    assert [t.text for t in texts] == ["t", *names]
+    heights = [float(t.get("y")) for t in texts[1:]]
+    assert heights == sorted(set(heights)) and heights[0] > curves.HEIGHT
+    assert heights[-1] <= float(root.get("height"))
+    assert all(float(t.get("x")) + 6.5 * len(t.text) <= float(root.get("width")) for t in texts)
 
 
 @pytest.mark.parametrize("colour", COLOURS)
@@ -143,21 +142,18 @@ def test_every_colour_stands_out_on_white_and_on_near_black(colour):
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) + 0.05
 
-    assert (
-        luminance("#ffffff") / luminance(colour) >= 3
-        and luminance(colour) / luminance("#121212") >= 3
-    )
+    assert luminance("#ffffff") / luminance(colour) >= 3
+    assert luminance(colour) / luminance("#121212") >= 3
 
 
 def test_a_method_has_one_colour_and_no_other_line_has_it():
     def colours(*names):
-        lines = ET.fromstring(
-            line_plot([Series(name, [0, 1], [0, 1]) for name in names], "t", "x", "y")
-        )
+        series = [Series(name, [0, 1], [0, 1]) for name in names]
+        lines = ET.fromstring(line_plot(series, "t", "x", "y"))
         return [line.get("stroke") for line in lines.iter(f"{SVG}polyline")]
 
-    grpo, paper, released, uncentred = colours("grpo", "paper", "released", "uncentred")
-    assert len({grpo, paper, released, uncentred}) == 4
-    assert colours("uncentred", "GRPO") == [uncentred, grpo]
+    methods = dict(zip(RECIPES, colours(*RECIPES), strict=True))
+    assert len(set(methods.values())) == 5
+    assert colours("uncentred", "GRPO") == [methods["uncentred"], methods["grpo"]]
     first, second, third = colours("uncentred+prob", "uncentred", "paper+prob")
-    assert second == uncentred and len({first, grpo, paper, released, uncentred, third}) == 6
+    assert second == methods["uncentred"] and len({first, third, *methods.values()}) == 7

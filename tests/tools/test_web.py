@@ -230,50 +230,51 @@ def test_a_page_longer_than_the_limit_is_cut_and_the_summary_says_so(monkeypatch
     assert result.text.endswith(f"[cut: only the first {shown} characters of the page were read]")
 
 
+CALLS = [
+    ("search", {"query": ["good", "bad", "rare"]}),
+    ("search", {"query": ["good", "worse"]}),
+    ("search", {"query": ["worse"]}),
+    ("visit", {"url": ["https://a.example"], "goal": "founded"}),
+    ("visit", {"url": ["http://10.0.0.1"], "goal": "founded"}),
+]
+
+
 def test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_is_kept(
     monkeypatch, tmp_path
 ):
     def answer(h):
+        first = len(h.server.seen) <= 3
+        hit = {"title": h.headers["X-API-KEY"], "link": "https://a.example"}
         if h.command == "GET":
             h.reply(f"founded by {h.headers['Authorization']}", "text/plain")
+        elif b"worse" in h.body or (b"bad" in h.body and first):
+            h.reply("busy", status=400)
         else:
-            first = len(h.server.seen) <= 3
-            busy = b"worse" in h.body or (b"bad" in h.body and first)
-            found = {"title": h.headers["X-API-KEY"], "link": "https://a.example"}
-            h.reply(
-                {"organic": [] if b"rare" in h.body and first else [found]},
-                status=400 if busy else 200,
-            )
+            h.reply({"organic": [] if b"rare" in h.body and first else [hit]})
 
-    def search(queries):
-        return observed(run_tool(tools, "search", {"query": queries}))
-
-    def visit(url):
-        return observed(run_tool(tools, "visit", {"url": [url], "goal": "founded"}))
+    def seen(tools):
+        results = [observed(run_tool(tools, *call)) for call in CALLS]
+        tools.close()
+        return results
 
     with serve(answer) as server:
         monkeypatch.setenv("SERPER_BASE_URL", server.url)
         monkeypatch.setenv("JINA_BASE_URL", server.url)
-        tools = make_tools(f"record:{tmp_path}/tape")
-        first = search(["good", "bad", "rare"])
-        assert "status 400" in first.text and "no results" in first.text
-        searched, visited = search(["good", "bad", "rare"]), visit("https://a.example")
-        assert "error" not in searched.text and len(server.seen) == 6  # "good" was asked once
-        failed = search(["good", "worse"]), search(["worse"]), visit("http://10.0.0.1")
-        assert [result.error for result in failed] == [None, "http", "refused"]
-        assert "status 400" in failed[0].text
-        tools.close()
+        failing, *_ = seen(make_tools(f"record:{tmp_path}/tape"))
+        assert "status 400" in failing.text and "no results" in failing.text
+        recorded = seen(make_tools(f"record:{tmp_path}/tape"))
+        searches = [json.loads(body)["q"] for method, *_, body in server.seen if method == "POST"]
+    assert searches.count("good") == 1, "what is there is not asked for again"
+    assert [result.error for result in recorded] == [None, None, "http", None, "refused"]
+    assert "error" not in recorded[0].text and "status 400" in recorded[1].text
+
     [tape] = tmp_path.iterdir()
-    assert tape.read_bytes().count(b"[key]") == 7 and b"the key of" not in tape.read_bytes()
+    assert b"[key]" in tape.read_bytes() and b"the key of" not in tape.read_bytes()
     for variable in ("SERPER_API_KEY", "SERPER_BASE_URL", "JINA_BASE_URL"):
         monkeypatch.delenv(variable)
-    tools = make_tools(f"replay:{tmp_path}/tape")
-    assert search(["bad"]).error is None and search(["good", "bad", "rare"]) == searched
-    assert visit("https://a.example") == visited
-    assert failed == (search(["good", "worse"]), search(["worse"]), visit("http://10.0.0.1"))
+    assert seen(make_tools(f"replay:{tape}")) == recorded
     with pytest.raises(ConfigError, match="other"):
-        search(["good", "other"])
-    tools.close()
+        run_tool(make_tools(f"replay:{tape}"), "search", {"query": ["good", "other"]})
 
 
 @pytest.mark.parametrize(
