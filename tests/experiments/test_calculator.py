@@ -100,6 +100,7 @@ WRONG = {
     '{"gains": [1], "outcome": 0}': "an object with kinds, outcome",
     '{"kinds": [], "gains": [], "outcome": 0}': "give kinds",
     '{"kinds": ["answer"], "gains": [], "outcome": "1"}': "outcome must be a number",
+    '{"kinds": ["visit"], "gains": [], "outcome": 0}': "the last turn cannot be a visit",
     VISIT + '"gains": [1, 2]}': "gains must have 1 entries",
     VISIT + '"gains": [null]}': "gains must have a number for every visit",
     VISIT + '"group": 0}': "gains or logprobs, one of the two",
