@@ -24,7 +24,8 @@ def printed(name: str) -> list[str]:
 
 
 def test_the_readme_is_short_and_its_pictures_are_small():
-    assert len(README.split()) <= 1100
+    prose = re.sub(r"^(    .*|\|.*)$", "", README, flags=re.MULTILINE)  # no code, no tables
+    assert len(prose.split()) <= 1500
     pictures = re.findall(r"docs/pictures/[\w.-]+", README)
     assert len(pictures) >= 3 and all((ROOT / name).stat().st_size < 300_000 for name in pictures)
 
