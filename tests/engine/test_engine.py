@@ -243,8 +243,8 @@ print(float((trained - torch.tensor(c.logprobs)).abs().max()))
 
 
 def test_bfloat16_log_probs_agree_with_their_own_packed_forward():
-    """Within what bfloat16 can tell apart. In a process of its own, because some virtual machines
-    announce matrix instructions for bfloat16 that they cannot run."""
+    """Within what bfloat16 can tell apart. In a process of its own, because some virtual
+    machines announce matrix instructions for bfloat16 that they cannot run."""
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
     done = subprocess.run(
         [sys.executable, "-c", BFLOAT16], cwd=ROOT, env=environment, capture_output=True, text=True

@@ -91,8 +91,8 @@ def test_one_prefix_in_two_requests_is_computed_once_and_as_far_as_the_longer_ne
     model = CountingModel(MODEL)
     engine = Engine(model, pages=40, page_size=4)
     got = engine.score_many([(TOKENS[:20], [n], ANSWER) for n in lengths])
-    expected = [naive_scores(MODEL, TOKENS[:n], ANSWER) for n in lengths]
-    assert close([scores for [scores] in got], expected)
+    naive = [naive_scores(MODEL, TOKENS[:n], ANSWER) for n in lengths]
+    assert close([scores for [scores] in got], naive)
     assert model.count == 19 + 2 * len(ANSWER)
 
 
