@@ -268,14 +268,14 @@ class Qwen3(nn.Module):
         Matrix products are in `dtype`, by default the parameters' own. sources should be on the
         CPU, like cu_seqlens.
         """
-        weight = self.head_weight
-        dtype = dtype or weight.dtype
+        parameter_type = self.head_weight.dtype
+        dtype = dtype or parameter_type
         sources = sources.to(tokens.device, non_blocking=True)
-        with torch.autocast(tokens.device.type, dtype, enabled=dtype != weight.dtype):
+        with torch.autocast(tokens.device.type, dtype, enabled=dtype != parameter_type):
             hidden = self.packed(tokens, cu_seqlens, sources)
 
         hidden = hidden.to(dtype)
-        weight = weight.to(dtype)
+        weight = self.head_weight.to(dtype)
         targets = tokens[sources + 1]
         return token_logprobs(hidden, weight, targets, temperature, entropy=entropy)
 

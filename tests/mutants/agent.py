@@ -31,11 +31,9 @@ MUTANTS = (
         "the clock of a rollout runs while it waits for room",
         "agent/test_admission.py::"
         "test_those_that_wait_start_in_their_order_and_their_clock_starts_then",
-        (
-            "minvenus.agent.rollout:RolloutLoop._open_waiting",
-            "episode.started = time.monotonic()",
-            "pass",
-        ),
+        "minvenus.agent.rollout:RolloutLoop._open_waiting",
+        "episode.started = time.monotonic()",
+        "pass",
     ),
     mutant(
         61,
@@ -47,21 +45,17 @@ MUTANTS = (
         23,
         "an answer inside a tool response is the model's",
         "agent/test_protocol.py::test_everything_from_the_first_tool_response_on_is_dropped",
-        (
-            "minvenus.agent.protocol:parse_turn",
-            'text = text.split("<tool_response>", 1)[0]',
-            "text = text",
-        ),
+        "minvenus.agent.protocol:parse_turn",
+        'text = text.split("<tool_response>", 1)[0]',
+        "text = text",
     ),
     mutant(
         23,
         "the observation is graded",
         "agent/test_protocol.py::test_only_the_last_turn_is_graded_and_never_an_observation",
-        (
-            "minvenus.agent.protocol:final_answer",
-            "parse_turn(turns[-1].text).answer if turns",
-            'parse_turn(turns[-1].text + (turns[-1].observation or "")).answer if turns',
-        ),
+        "minvenus.agent.protocol:final_answer",
+        "parse_turn(turns[-1].text).answer if turns",
+        'parse_turn(turns[-1].text + (turns[-1].observation or "")).answer if turns',
     ),
     mutant(
         16,
@@ -74,41 +68,33 @@ MUTANTS = (
         43,
         "an observation that exactly fits is not shown",
         LIMITS + "test_the_context_limit_is_exact_to_the_token",
-        (
-            "minvenus.agent.limits:Limits._fits",
-            "<= self.format.max_context",
-            "< self.format.max_context",
-        ),
+        "minvenus.agent.limits:Limits._fits",
+        "<= self.format.max_context",
+        "< self.format.max_context",
     ),
     mutant(
         43,
         "no room is kept for the last turn",
         LIMITS + "test_the_context_limit_is_exact_to_the_token",
-        (
-            "minvenus.agent.limits:Limits.reserve",
-            "self.turn_tokens + self.notice_tokens + self.last_tokens",
-            "self.turn_tokens + self.notice_tokens",
-        ),
+        "minvenus.agent.limits:Limits.reserve",
+        "self.turn_tokens + self.notice_tokens + self.last_tokens",
+        "self.turn_tokens + self.notice_tokens",
     ),
     mutant(
         43,
         "the last turn starts one observation late",
         LIMITS + "test_the_last_allowed_turn_is_announced_and_ends_the_rollout_whatever_comes",
-        (
-            "minvenus.agent.limits:Limits.with_notice",
-            "len(episode.turns) + 1 ==",
-            "len(episode.turns) ==",
-        ),
+        "minvenus.agent.limits:Limits.with_notice",
+        "len(episode.turns) + 1 ==",
+        "len(episode.turns) ==",
     ),
     mutant(
         44,
         "the step is missing from the name of the sampling",
         MANY + "test_equal_seeds_give_equal_rollouts_and_names_separate_them",
-        (
-            "minvenus.agent.policy:LocalWriter.open",
-            "first.number, first.step",
-            "first.number, None",
-        ),
+        "minvenus.agent.policy:LocalWriter.open",
+        "first.number, first.step",
+        "first.number, None",
     ),
     mutant(
         44,
@@ -120,31 +106,25 @@ MUTANTS = (
         54,
         "an error between an observation and the next turn leaves a record that cannot be read",
         LIMITS + "test_an_error_at_any_moment_leaves_a_whole_rollout",
-        (
-            "minvenus.agent.rollout:RolloutLoop._cut",
-            "if episode.stream.awaits_turn:",
-            "if episode.writing:",
-        ),
+        "minvenus.agent.rollout:RolloutLoop._cut",
+        "if episode.stream.awaits_turn:",
+        "if episode.writing:",
     ),
     mutant(
         54,
         "the result of a tool is shown after its rollout was cut",
         MANY + "test_after_a_cut_no_waiting_call_runs_and_no_result_is_shown",
-        (
-            "minvenus.agent.rollout:RolloutLoop.running",
-            "episode.rollout is None",
-            "episode.rollout is None or episode.result",
-        ),
+        "minvenus.agent.rollout:RolloutLoop.running",
+        "episode.rollout is None",
+        "episode.rollout is None or episode.result",
     ),
     mutant(
         54,
         "a call that waited for a thread runs after its rollout was cut",
         MANY + "test_after_a_cut_no_waiting_call_runs_and_no_result_is_shown",
-        (
-            "minvenus.agent.rollout:RolloutLoop.running",
-            "episode.rollout is None",
-            "episode.rollout is None or episode.call and not episode.result",
-        ),
+        "minvenus.agent.rollout:RolloutLoop.running",
+        "episode.rollout is None",
+        "episode.rollout is None or episode.call and not episode.result",
     ),
     mutant(
         54,
@@ -158,11 +138,9 @@ MUTANTS = (
         "a server that says too long is an error",
         "agent/test_remote.py::"
         "test_a_prompt_that_the_server_calls_too_long_is_the_context_limit_and_may_be_answered",
-        (
-            "minvenus.agent.rollout:RolloutLoop._read_turn",
-            "if is_too_long(error) and",
-            "if False and",
-        ),
+        "minvenus.agent.rollout:RolloutLoop._read_turn",
+        "if is_too_long(error) and",
+        "if False and",
     ),
     mutant(
         54,
@@ -176,11 +154,9 @@ MUTANTS = (
         "patience is over before the server is missed",
         "agent/test_remote.py::"
         "test_patience_begins_when_the_server_is_first_missed_however_long_the_turn_took_before",
-        (
-            "minvenus.agent.remote:RemoteWriter._ask",
-            "until = None ",
-            "until = time.monotonic() + PATIENCE ",
-        ),
+        "minvenus.agent.remote:RemoteWriter._ask",
+        "until = None ",
+        "until = time.monotonic() + PATIENCE ",
     ),
     mutant(
         44,
@@ -214,11 +190,9 @@ MUTANTS = (
         43,
         "a last turn with less room than others writes beyond the context",
         "agent/test_like.py::test_the_last_turn_writes_what_is_left_and_never_beyond_the_context",
-        (
-            "minvenus.agent.limits:Limits.turn_room",
-            "min(self.format.max_new_tokens, room)",
-            "self.format.max_new_tokens",
-        ),
+        "minvenus.agent.limits:Limits.turn_room",
+        "min(self.format.max_new_tokens, room)",
+        "self.format.max_new_tokens",
     ),
     mutant(
         55,
