@@ -131,7 +131,11 @@ MUTANTS = (
         "the turn that an endpoint's error cut off counts as a format error",
         "agent/test_remote.py::"
         "test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns",
-        ("minvenus.agent.episode:Episode.end", "malformed and (graded or not last)", "malformed"),
+        (
+            "minvenus.agent.episode:Episode.end",
+            "malformed and (check_last or not last)",
+            "malformed",
+        ),
     ),
     mutant(
         54,
