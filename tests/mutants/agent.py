@@ -131,7 +131,11 @@ MUTANTS = (
         "the turn that an endpoint's error cut off counts as a format error",
         "agent/test_remote.py::"
         "test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns",
-        ("minvenus.agent.episode:Episode.end", "malformed and (graded or not last)", "malformed"),
+        (
+            "minvenus.agent.episode:Episode.end",
+            "malformed and (check_last or not last)",
+            "malformed",
+        ),
     ),
     mutant(
         54,
@@ -197,7 +201,7 @@ MUTANTS = (
     mutant(
         55,
         "a model is not told what its folder says",
-        "agent/test_policy.py::"
+        "agent/test_load.py::"
         "test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
         ("minvenus.agent.prompt:read_format", "path is not None and path.is_file()", "False"),
     ),
