@@ -24,6 +24,7 @@ from minvenus.evaluation.judge import Judge
 from minvenus.flags import parse_flags
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
+from minvenus.report.xray import write_page
 from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.sft import __main__ as cleaning
 from minvenus.sft.__main__ import CleanConfig
@@ -142,6 +143,7 @@ def test_the_report_counts_what_the_runs_did(follow, capsys):
     # without a turn to spare, every run that goes all the way answers in its last turn
     assert summary["terminations"] == {"answered": 1, "answered_max_steps": 13, "max_steps": 2}
     assert summary["browse"]["correct"] == 0.5 and summary["browse"]["wrong"] == 0.0
+    assert summary["tool_errors"] == {"empty": 12}, "six searches of each run that never answers"
     assert 13 / 16 < summary["means"]["f1"] < 14 / 16
     shown = capsys.readouterr()
     for words in (
@@ -216,8 +218,12 @@ def test_two_evaluations_are_compared_as_they_were_graded(follow, capsys):
         assert share == (accuracy if name == "f1" else 0.0)
 
 
-def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys):
+def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys, monkeypatch):
     evaluation.main(replace(SCRIPTED, limit=4))
+    scorers = []
+    monkeypatch.setattr(
+        evaluation, "write_page", lambda *call: scorers.append(call[-1]) or write_page(*call)
+    )
     page = Path("runs/xray/e-results-test-3.html")
     flags = "--xray e/results.jsonl"
     assert run(f"{flags} --group test-3") == 0
@@ -227,6 +233,7 @@ def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys):
     save_model("toy")
     assert run(f"{flags} --group test-3 --model toy --out scored.html") == 0
     assert "according to" in Path("scored.html").read_text()
+    assert scorers[-1].recipe.lead_in == TOYWEB.lead_in, "as the model has learned to answer"
     for more, words in (
         ("--group test-9", "has no group test-9"),
         ("--answer cat", "none has been trained"),

@@ -259,8 +259,10 @@ def test_signals_one_after_the_other_end_a_process_and_its_turns_are_saved(numbe
             process.send_signal(number)
         _, errors = process.communicate(timeout=100)
     assert process.returncode == 130 and errors.endswith("infer.py: stopped by the user\n")
-    assert [turn.kind for turn in saved().turns] == ["search", "none"]
-    assert saved().error == "stopped by the user"
+    assert [turn.kind for turn in saved().turns] == [
+        "search",
+        "none",
+    ] and saved().error == "stopped by the user"
 
 
 SIGNALS_WHILE_SAVING = """
@@ -268,8 +270,8 @@ import os, runpy, signal, sys
 real, calls = os.fsync, []
 def fsync(handle):
     calls.append(handle)
-    if len(calls) == 2:                                      # the first is that of run.json
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+    if len(calls) == 2:  # the first is of run.json
+        for number in [signal.SIGTERM, signal.SIGINT, signal.SIGTERM]:
             os.kill(os.getpid(), number)
     real(handle)
 os.fsync = fsync

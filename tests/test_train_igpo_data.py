@@ -240,7 +240,9 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
 def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
     """What a folder says comes at once and in order, so that such runs are reproducible."""
     monkeypatch.setenv("SERPER_API_KEY", "planted")
-    config = replace(config, tool_seconds=9.0, max_observation_tokens=99)
+    config = replace(
+        config, tool_seconds=9.0, max_observation_tokens=99, temperature=0.7, top_p=0.9
+    )
     cassette = f"record:{tmp_path / 'cassette'}"
     for tools, threads in ((config.tools, None), (cassette, 16), ("live", 16)):
         with closing(open_questions(config.data, tools, limit=1, per_step=2)) as source:
@@ -248,6 +250,8 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
         assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (threads, 9.0, 0)
         assert (loop.format.max_turns, loop.format.max_context, loop.format.retries) == (5, 1024, 0)
         assert loop.format.max_observation_tokens == 99
+        sampling = loop.writer.sampling
+        assert (sampling.temperature, sampling.top_p) == (0.7, 0.9)
 
 
 def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):

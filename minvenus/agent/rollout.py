@@ -291,9 +291,9 @@ class RolloutLoop:
             episode.end_turn(text, parse_turn(text), self.writer.samples, last=True)
             self.watch("turn", episode)
         # where the run or an endpoint failed, the last turn says nothing about the model's format
-        self._end(episode, termination, error, graded=termination == "timeout")
+        self._end(episode, termination, error, check_last=termination == "timeout")
 
     def _end(self, episode: Episode, termination: str, error: str | None = None,
-             graded: bool = True) -> None:
-        episode.end(termination, error, self.system, graded)
+             check_last: bool = True) -> None:
+        episode.end(termination, error, self.system, check_last)
         self.watch("end", episode)

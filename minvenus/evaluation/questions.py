@@ -38,6 +38,7 @@ from minvenus.tools.toyweb import ToyWeb, visit_labels
 from minvenus.tools.web import IMMEDIATE, make_tools
 from minvenus.types import Question, Rollout
 
+Labels = list[list[str]]              # of the pages that a turn visited, for every turn
 MAX_TURNS = 200                       # of a question from a file
 SHAPE = (
     'a question is {"question": text, "answer": text or list of texts}, optionally with "id": text '
@@ -81,10 +82,10 @@ class QuestionSource:
             return self.turn_limit
         return self.web.max_turns(question.id) if self.web else MAX_TURNS
 
-    def visits(self, rollouts: list[Rollout]) -> tuple[list[list[list[str]]], list[int | None]]:
+    def visits(self, rollouts: list[Rollout]) -> tuple[list[Labels], list[int | None]]:
         """Per rollout and turn, the labels of the pages that it visited ("right", "wrong", ...);
         and per rollout how many right pages there are, None if that is not known."""
-        labels: list[list[list[str]]] = []
+        labels: list[Labels] = []
         right_pages: list[int | None] = []
         for rollout in rollouts:
             if self.web is None:

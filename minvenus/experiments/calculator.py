@@ -147,6 +147,8 @@ class Record:
         turns = len(self.kinds)
         if not turns or (self.gains is None) == (self.logprobs is None):
             raise ConfigError("give kinds, and gains or logprobs, one of the two")
+        if self.kinds[-1] == "visit":
+            raise ConfigError("the last turn cannot be a visit: nothing follows that it could gain")
         for name, count in (("gains", turns - 1), ("logprobs", turns), ("malformed", turns)):
             entries = getattr(self, name)
             if entries is not None and len(entries) != count:

@@ -132,7 +132,7 @@ class ToolCall:
     def result(self) -> ToolResult:
         """The results that are there in time; late ones are failures."""
         result = gather(self.name, self.arguments, lambda item: self._calls[item].result())
-        if self._calls and all(call.late() for call in self._calls.values()):
+        if self._calls and not any(call.future.done() for call in self._calls.values()):
             reason = f"{self.name} did not return within {self.seconds:g} seconds"
             return ToolResult(self.name, failure=Failure("timeout", reason))
         return result
@@ -192,11 +192,8 @@ class Call:
         except BaseException as error:
             self.future.set_exception(error)
 
-    def late(self) -> bool:
-        return not self.future.done() and time.monotonic() >= self.deadline
-
     def done(self) -> bool:
-        return self.future.done() or self.late()
+        return self.future.done() or time.monotonic() >= self.deadline
 
     def result(self):
         """What the function returns or raises. At the deadline a ToolError."""

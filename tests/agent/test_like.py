@@ -1,6 +1,6 @@
-"""--like dr-venus: the released loop's limits, notices and frames, against the text of PROTOCOL.md
-and, where they are at hand, against real trajectories. And what infer.py and eval.py say at the
-start."""
+"""--like dr-venus: the released loop's limits, notices and frames, against the text of
+PROTOCOL.md and, where they are at hand, against real trajectories. And what infer.py and eval.py
+say at the start."""
 
 import json
 import re
@@ -206,8 +206,10 @@ def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or
     ) == [f"prompt: {'x' * 90} ...", f"folder docs; 7 turns, {limits}, 9,000 seconds"]
     for name in ("SERPER_BASE_URL", "JINA_BASE_URL", "EXTRACT_MODEL"):
         monkeypatch.delenv(name, raising=False)
-    words = "search by Serper, reader https://r.jina.ai, "
-    words += "no extractor but passages that share words with the goal"
+    words = (
+        "search by Serper, reader https://r.jina.ai, no extractor but passages that share words "
+        "with the goal"
+    )
     assert said(tools="live")[1] == f"{words}; 200 turns, {limits}"
     for name, value in (
         ("SERPER_BASE_URL", "http://secret"),

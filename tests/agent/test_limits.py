@@ -32,7 +32,7 @@ ROOM = 61  # of a turn: 60 tokens, and an im_end
 # ----------------------------------------------------------------------------------- the turn limit
 
 
-def test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_rollout():
+def test_the_last_allowed_turn_is_announced_and_ends_the_rollout_whatever_comes():
     assert run([search(), answer()], budget(3)).termination == "answered", (
         "an early answer is not a forced one"
     )

@@ -53,7 +53,7 @@ def test_search_visit_answer_worked_by_hand():
     )
 
 
-def test_log_probs_of_these_tokens_are_those_of_the_full_softmax_at_the_temperature_for_any_top_p():
+def test_log_probs_are_those_of_the_full_softmax_at_the_temperature_for_exactly_these_tokens():
     for policy, temperature in (
         ([search(), BROKEN, answer()], 1.0),
         (scripted.random_policy(Sampling(1, temperature=0.7, top_p=0.5)), 0.7),

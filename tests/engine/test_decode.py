@@ -1,7 +1,6 @@
 """The decoding step on a CPU: keys and values side by side, and the merged matrices of small
 models, against the plain model."""
 
-
 import pytest
 import torch
 from hypothesis import given
@@ -115,9 +114,9 @@ def test_hidden_states_of_some_rows_are_those_of_all(rows):
     ids=("merged", "plain", "threads"),
 )
 def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model, threads, monkeypatch):
-    """Turns of different lengths end at different times. A sequence goes on with its next turn, or
-    leaves its row to a new one; contexts outgrow the room of a row. Other products are used where
-    there are several threads."""
+    """Turns of different lengths end at different times. A sequence goes on with its next turn,
+    or leaves its row to a new one; contexts outgrow the room of a row. Other products are used
+    where there are several threads."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     engine = poisoned(Engine(model, pages=400, page_size=4))
     turn_tokens = {}
@@ -163,7 +162,7 @@ def test_what_is_held_is_read_again_when_rows_become_longer_or_more():
         assert sequence.logprobs == pytest.approx(naive_scores(MODEL, prompt, turn), abs=1e-4)
 
 
-def test_a_group_on_a_long_prompt_decodes_from_the_pages_if_a_copy_would_be_larger_than_the_pool():
+def test_a_group_on_one_long_prompt_decodes_from_the_pages_when_a_copy_would_be_too_large():
     prompt = [(5 * i) % 40 for i in range(200)]
     engine = poisoned(Engine(MODEL, pages=100, page_size=4))
     [group] = engine.generate([prompt], Sampling(5, temperature=0), n=6)

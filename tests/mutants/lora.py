@@ -60,11 +60,9 @@ MUTANTS = (
         38,
         "resume begins a new adapter",
         RUNS + "test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same_bytes",
-        (
-            "minvenus.train.checkpoint:restore",
-            'weights.load_adapter(model, folder / "model" / "adapter")',
-            "pass",
-        ),
+        "minvenus.train.checkpoint:restore",
+        'weights.load_adapter(model, folder / "model" / "adapter")',
+        "pass",
     ),
     mutant(
         46,
@@ -102,17 +100,14 @@ MUTANTS = (
         63,
         "the plan splits the engine's copy",
         SPLIT,
-        (
-            PLAN + "memory_plan",
-            'always["engine copy"] = number',
-            'always["engine copy"] = 1 / processes * number',
-        ),
+        PLAN + "memory_plan",
+        'always["engine copy"] = number',
+        'always["engine copy"] = 1 / processes * number',
     ),
     mutant(
         63,
         "the plan forgets what the layers keep",
-        PLANS
-        + "test_the_layers_of_an_update_at_true_size_are_within_a_tenth_of_the_plan"
+        PLANS + "test_the_layers_of_an_update_at_true_size_are_within_a_tenth_of_the_plan"
         "[dr-venus-4b-36]",
         (PLAN + "memory_plan", "(layers + 4 * shape.intermediate_size)", "layers"),
     ),

@@ -49,11 +49,9 @@ MUTANTS = (
         40,
         "over-long trajectories are cut and lose their answer",
         "sft/test_dataset.py::test_the_too_long_are_dropped_whole_and_counted",
-        (
-            "minvenus.sft.dataset:load",
-            "too_long.append(len(example))\n            continue",
-            "example = Example(example.tokens[:max_tokens], example.sampled[:max_tokens])",
-        ),
+        "minvenus.sft.dataset:load",
+        "too_long.append(len(example))\n            continue",
+        "example = Example(example.tokens[:max_tokens], example.sampled[:max_tokens])",
     ),
     mutant(
         40,
@@ -73,22 +71,18 @@ MUTANTS = (
         "the order of input files is left to the file system",
         "sft/test_command.py::"
         "test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_disk",
-        (
-            "minvenus.sft.__main__:input_files",
-            "sorted(root.glob(pattern))",
-            "list(root.glob(pattern))",
-        ),
+        "minvenus.sft.__main__:input_files",
+        "sorted(root.glob(pattern))",
+        "list(root.glob(pattern))",
     ),
     mutant(
         50,
         "statistics appear before their data",
         "sft/test_command.py::"
         "test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_of_other_data",
-        (
-            "minvenus.sft.__main__:run",
-            "config.stats_path.unlink(missing_ok=True)",
-            "write_json(config.stats_path, {})",
-        ),
+        "minvenus.sft.__main__:run",
+        "config.stats_path.unlink(missing_ok=True)",
+        "write_json(config.stats_path, {})",
     ),
     mutant(
         50,
@@ -101,11 +95,9 @@ MUTANTS = (
         50,
         "removed turns are not counted",
         "sft/test_clean.py::test_every_turn_of_the_input_is_accounted_for",
-        (
-            "minvenus.sft.clean:clean_messages",
-            'counts[f"{removal}_tool_turns_removed"] += 1',
-            "pass",
-        ),
+        "minvenus.sft.clean:clean_messages",
+        'counts[f"{removal}_tool_turns_removed"] += 1',
+        "pass",
     ),
     mutant(
         39,

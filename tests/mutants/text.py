@@ -12,11 +12,9 @@ MUTANTS = (
         "the sampled end-of-turn token is left out of the loss",
         ROLLOUT
         + "test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not",
-        (
-            "minvenus.text.chat:Stream.end_turn",
-            "self._mark(sampled)",
-            "self._mark(sampled)\n        self.sampled[-1] = False",
-        ),
+        "minvenus.text.chat:Stream.end_turn",
+        "self._mark(sampled)",
+        "self._mark(sampled)\n        self.sampled[-1] = False",
     ),
     mutant(
         17,
@@ -29,22 +27,18 @@ MUTANTS = (
         18,
         "the forced <think> is trained as if it were sampled",
         CHAT + "test_the_stream_decodes_to_the_rendering_and_its_mask_to_the_policy_s_own_text",
-        (
-            "minvenus.text.chat:Stream.__init__",
-            "[False] * len(self.ids)",
-            "[False] * (len(self.ids) - 2) + [True] * 2",
-        ),
+        "minvenus.text.chat:Stream.__init__",
+        "[False] * len(self.ids)",
+        "[False] * (len(self.ids) - 2) + [True] * 2",
     ),
     mutant(
         19,
         "the history is tokenised again",
         CHAT + "test_sampled_ids_that_no_encoder_would_produce_are_kept",
-        (
-            "minvenus.text.chat:Stream.end_turn",
-            "start = len(self.sampled)",
-            "start = len(self.sampled)\n        "
-            "self.ids[start:] = self.tokenizer.encode(self.tokenizer.decode(self.ids[start:]))",
-        ),
+        "minvenus.text.chat:Stream.end_turn",
+        "start = len(self.sampled)",
+        "start = len(self.sampled)\n        "
+        "self.ids[start:] = self.tokenizer.encode(self.tokenizer.decode(self.ids[start:]))",
     ),
     mutant(
         19,
@@ -56,11 +50,9 @@ MUTANTS = (
         22,
         "a special token on a page becomes a real one",
         CHAT + "test_no_text_of_others_changes_the_control_ids",
-        (
-            "minvenus.text.chat:observation_ids",
-            '*t.encode_untrusted("\\n" + text',
-            '*t.encode("\\n" + text',
-        ),
+        "minvenus.text.chat:observation_ids",
+        '*t.encode_untrusted("\\n" + text',
+        '*t.encode("\\n" + text',
     ),
     mutant(
         22,
@@ -78,11 +70,9 @@ MUTANTS = (
         24,
         "end_of_text, the pad id, is taken for the end of a turn",
         ROLLOUT + "test_a_turn_that_ends_with_end_of_text_is_closed_for_it",
-        (
-            "minvenus.text.chat:Stream.end_turn",
-            "self.ids[-1] != self.tokenizer.im_end",
-            "self.ids[-1] not in self.tokenizer.stop_ids",
-        ),
+        "minvenus.text.chat:Stream.end_turn",
+        "self.ids[-1] != self.tokenizer.im_end",
+        "self.ids[-1] not in self.tokenizer.stop_ids",
     ),
     mutant(
         25,
@@ -100,11 +90,9 @@ MUTANTS = (
         22,
         "a text that is broken up already is taken for one of ours",
         "text/test_untrusted.py::test_every_text_comes_back_also_one_that_is_broken_up_already",
-        (
-            "minvenus.text.untrusted:break_up",
-            "WHOLE.sub",
-            're.compile("<(?=[^\\s¦])|\\|(?=>)").sub',
-        ),
+        "minvenus.text.untrusted:break_up",
+        "WHOLE.sub",
+        're.compile("<(?=[^\\s¦])|\\|(?=>)").sub',
     ),
     mutant(
         24,

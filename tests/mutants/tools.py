@@ -19,31 +19,25 @@ MUTANTS = (
         44,
         "the splits of the toy web draw alike",
         WORLD + "test_other_seeds_splits_and_indices_give_other_webs",
-        (
-            "minvenus.tools.toyweb:make_case",
-            "toy web {seed} {split}-{index}",
-            "toy web {seed} {index}",
-        ),
+        "minvenus.tools.toyweb:make_case",
+        "toy web {seed} {split}-{index}",
+        "toy web {seed} {index}",
     ),
     mutant(
         44,
         "every seed of the toy web draws alike",
         WORLD + "test_other_seeds_splits_and_indices_give_other_webs",
-        (
-            "minvenus.tools.toyweb:make_case",
-            "toy web {seed} {split}-{index}",
-            "toy web {split}-{index}",
-        ),
+        "minvenus.tools.toyweb:make_case",
+        "toy web {seed} {split}-{index}",
+        "toy web {split}-{index}",
     ),
     mutant(
         44,
         "a question is demonstrated the same way each time around",
         TAUGHT,
-        (
-            "minvenus.tools.toyweb_lessons:demonstrations",
-            "{web.seed} {seed} {i}",
-            "{web.seed} {seed}",
-        ),
+        "minvenus.tools.toyweb_lessons:demonstrations",
+        "{web.seed} {seed} {i}",
+        "{web.seed} {seed}",
     ),
     mutant(
         44,
@@ -56,11 +50,9 @@ MUTANTS = (
         "one draw more in a web: another base model",
         LESSONS
         + "test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_trained_on",
-        (
-            "minvenus.tools.toyweb:make_case",
-            "rng.sample(VERBS, hops)",
-            "rng.sample(VERBS, hops + 1)",
-        ),
+        "minvenus.tools.toyweb:make_case",
+        "rng.sample(VERBS, hops)",
+        "rng.sample(VERBS, hops + 1)",
     ),
     mutant(
         49,
@@ -72,32 +64,26 @@ MUTANTS = (
         54,
         "a dropped connection is not tried again",
         ENDPOINT + "test_a_connection_that_breaks_is_tried_again[reset]",
-        (
-            "minvenus.tools.endpoint:Endpoint.request",
-            "error.status is None or",
-            "error.status is not None and",
-        ),
+        "minvenus.tools.endpoint:Endpoint.request",
+        "error.status is None or",
+        "error.status is not None and",
     ),
     mutant(
         54,
         "errors that the model causes stop a run",
         "agent/test_rollout.py::test_errors_that_the_model_can_cause_never_stop_a_run[empty]",
-        (
-            "minvenus.agent.rollout:RolloutLoop._finish_call",
-            "result.error in FAULTS",
-            "result.error is not None",
-        ),
+        "minvenus.agent.rollout:RolloutLoop._finish_call",
+        "result.error in FAULTS",
+        "result.error is not None",
     ),
     mutant(
         54,
         "a request is begun after the deadline",
         ENDPOINT
         + "test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits_counts",
-        (
-            "minvenus.tools.endpoint:Endpoint._exchange",
-            "if left <= 0:",
-            "if not (left := left + 9.0):",
-        ),
+        "minvenus.tools.endpoint:Endpoint._exchange",
+        "if left <= 0:",
+        "if not (left := left + 9.0):",
     ),
     mutant(
         54,
@@ -110,21 +96,17 @@ MUTANTS = (
         "a request that was cancelled goes on",
         ENDPOINT
         + "test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_at_once",
-        (
-            "minvenus.tools.endpoint:Endpoint.request",
-            "if self.cancelled.wait(wait):",
-            "if time.sleep(0.01):",
-        ),
+        "minvenus.tools.endpoint:Endpoint.request",
+        "if self.cancelled.wait(wait):",
+        "if time.sleep(0.01):",
     ),
     mutant(
         54,
         "headers that drip outlast the deadline",
         ENDPOINT + "test_the_deadline_holds_against_a_server_that_never_ends[drips headers]",
-        (
-            "minvenus.tools.base:Call.result",
-            "timeout=max(0.0, self.deadline - time.monotonic())",
-            "timeout=30",
-        ),
+        "minvenus.tools.base:Call.result",
+        "timeout=max(0.0, self.deadline - time.monotonic())",
+        "timeout=30",
     ),
     mutant(
         55,
@@ -136,11 +118,9 @@ MUTANTS = (
         55,
         "a visit that failed as a whole is a normal result",
         FOLDER + "test_nothing_but_the_documents_can_be_visited[cities]",
-        (
-            "minvenus.tools.base:gather",
-            "content = Failure(error.kind, str(error))",
-            "content = Text(str(error))",
-        ),
+        "minvenus.tools.base:gather",
+        "content = Failure(error.kind, str(error))",
+        "content = Text(str(error))",
     ),
     mutant(
         55,
@@ -158,11 +138,9 @@ MUTANTS = (
         55,
         "a failure is recorded for ever",
         CASSETTE + "test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds",
-        (
-            "minvenus.tools.cassette:Cassette.fetch",
-            "and self.record:",
-            'and self.record and not self.get(f"failed {key}"):',
-        ),
+        "minvenus.tools.cassette:Cassette.fetch",
+        "and self.record:",
+        'and self.record and not self.get(f"failed {key}"):',
     ),
     mutant(
         55,
@@ -186,11 +164,9 @@ MUTANTS = (
         55,
         "any refusal of the extractor reads as a page that is too long",
         EXTRACT + "test_another_refusal_is_an_error_with_its_text_and_never_a_reason_to_send_less",
-        (
-            "minvenus.tools.extract:Extractor.extract",
-            "if error.status != 200 and not is_too_long(error):",
-            "if error.status not in (200, 400, 422):",
-        ),
+        "minvenus.tools.extract:Extractor.extract",
+        "if error.status != 200 and not is_too_long(error):",
+        "if error.status not in (200, 400, 422):",
     ),
     mutant(
         22,
@@ -216,11 +192,9 @@ MUTANTS = (
         55,
         "a key that the server echoes reaches the model",
         ENDPOINT + "test_a_key_that_the_server_echoes_appears_nowhere[200]",
-        (
-            "minvenus.tools.endpoint:Endpoint._attempt",
-            "if len(key) >= SHORTEST_SECRET:",
-            "if not key:",
-        ),
+        "minvenus.tools.endpoint:Endpoint._attempt",
+        "if len(key) >= SHORTEST_SECRET:",
+        "if not key:",
     ),
     mutant(
         55,
@@ -239,32 +213,26 @@ MUTANTS = (
         "a second signal ends a process that saves",
         "test_console.py::"
         "test_the_second_signal_raises_if_asked_and_no_other_one_does_so_saving_ends",
-        (
-            "minvenus.console:stop_on_signals",
-            "if len(stop) == 2 and once_more:",
-            "if len(stop) >= 2:",
-        ),
+        "minvenus.console:stop_on_signals",
+        "if len(stop) == 2 and once_more:",
+        "if len(stop) >= 2:",
     ),
     mutant(
         54,
         "a run that ends in the step that stops the evaluation is lost",
         "evaluation/test_results.py::"
         "test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved[True]",
-        (
-            "minvenus.evaluation.results:make_runs",
-            "if episode.rollout is not None:",
-            "if episode.rollout is None:",
-        ),
+        "minvenus.evaluation.results:make_runs",
+        "if episode.rollout is not None:",
+        "if episode.rollout is None:",
     ),
     mutant(
         54,
         "a page that does not exist is a fault of the reader",
         "test_infer.py::test_sixty_pages_that_do_not_exist_are_no_failure_of_the_tools",
-        (
-            "minvenus.tools.web:LiveTools._read",
-            'raise ToolError("page", str(error))',
-            "raise error",
-        ),
+        "minvenus.tools.web:LiveTools._read",
+        'raise ToolError("page", str(error))',
+        "raise error",
     ),
     mutant(
         54,
@@ -290,16 +258,14 @@ MUTANTS = (
         55,
         "a password in the address of the policy is saved",
         "test_infer.py::test_an_address_with_a_password_is_refused_and_neither_shown_nor_saved",
-        (
-            "minvenus.settings:AgentConfig.__post_init__",
-            "check_address(self",
-            "0 and check_address(self",
-        ),
+        "minvenus.settings:AgentConfig.__post_init__",
+        "check_address(self",
+        "0 and check_address(self",
     ),
     mutant(
         55,
         "a long text of few tokens is shown whole, though only its beginning was counted",
-        SHOWN + "test_four_megabytes_never_stall_the_loop_and_are_cut_near_the_limit",
+        SHOWN + "test_a_long_text_of_few_tokens_is_cut_all_the_same",
         ("minvenus.agent.observation:cap_text", " and longest == len(text)", ""),
     ),
     mutant(
@@ -312,11 +278,9 @@ MUTANTS = (
         43,
         "a text whose first piece has exactly the allowed tokens is not cut",
         SHOWN + "test_a_text_whose_first_piece_has_exactly_as_many_tokens_as_are_allowed_is_cut",
-        (
-            "minvenus.agent.observation:cap_text",
-            "if len(starts) > limit:",
-            "if len(starts) >= limit:",
-        ),
+        "minvenus.agent.observation:cap_text",
+        "if len(starts) > limit:",
+        "if len(starts) >= limit:",
     ),
     mutant(
         54,
@@ -329,10 +293,8 @@ MUTANTS = (
         55,
         "every page is said to be cut",
         WEB + "test_a_visit_asks_the_reader_and_shows_the_passages_of_the_goal",
-        (
-            "minvenus.tools.web:LiveTools._visit",
-            "if len(text) > len(page):",
-            "if len(text) >= len(page):",
-        ),
+        "minvenus.tools.web:LiveTools._visit",
+        "if len(text) > len(page):",
+        "if len(text) >= len(page):",
     ),
 )

@@ -202,9 +202,9 @@ def test_an_observation_without_its_exact_wrapper_is_refused(tiny, content):
 
 
 def literal_rendering(messages):
-    """The chat template of Qwen3-Thinking-2507 with tools=None, its rule for old thoughts included,
-    written apart from chat.py. It ends with one "\\n" after the last <|im_end|>, where the stream
-    stops."""
+    """The chat template of Qwen3-Thinking-2507 with tools=None, its rule for old thoughts
+    included, written apart from chat.py. It ends with one "\\n" after the last <|im_end|>, where
+    the stream stops."""
 
     def is_observation(content):
         return content.startswith("<tool_response>") and content.endswith("</tool_response>")
@@ -250,8 +250,8 @@ def test_ids_and_mask_are_those_of_the_rendering_encoded_in_one_go(trajectory, q
 
 
 def test_a_blank_line_that_opens_a_thought_stays_behind_the_cut(qwen):
-    """The one difference from one-shot encoding: "\\n \\n" is one token there, half of it supplied
-    and half of it sampled."""
+    """The one difference from one-shot encoding: "\\n \\n" is one token there, half of it
+    supplied and half of it sampled."""
     messages = [
         {"role": "system", "content": "S"},
         {"role": "user", "content": "Q"},

@@ -9,13 +9,12 @@ import torch
 
 import train_igpo
 from minvenus.agent.protocol import final_answer
-from minvenus.agent.rollout import RolloutLoop
 from minvenus.evaluation.answers import f1
 from minvenus.igpo.gain import wrap_truth
 from minvenus.igpo.loss import LossConfig
 from minvenus.train.update import backward
 from tests.train.igpo_runs import first_step, scored_again, small_igpo, with_gate, write_model
-from tests.train.runs import SMALL, TINY, gradients
+from tests.train.runs import TINY, gradients, lively_model
 
 # of the first question one rollout is right, of the second none; the gains of all four visits
 # differ
@@ -159,30 +158,14 @@ def test_there_is_no_reference_where_nothing_needs_it_and_adam_is_the_papers(mad
     assert not any(parameter.requires_grad for parameter in step.reference.parameters())
 
 
-def test_training_and_evaluation_have_one_sampling_and_draw_only_ids_of_the_tokenizer(
-    made, tmp_path, monkeypatch
+def test_the_engine_draws_only_ids_of_the_tokenizer_and_the_start_has_an_engine_where_it_scores(
+    made,
 ):
-    policies = []
-
-    class Watched(RolloutLoop):
-        def __enter__(self):
-            policies.append(self.writer)
-            return self
-
-    monkeypatch.setattr(train_igpo, "RolloutLoop", Watched)
-    train_igpo.main(
-        replace(
-            made.config, steps=1, temperature=0.7, top_p=0.9, max_turn_tokens=8, out=str(tmp_path)
-        )
-    )
-    sampling = policies[0].sampling
-    assert [policy.sampling for policy in policies] == [sampling] * 3, (
-        "an evaluation, a step, an evaluation"
-    )
-    assert (sampling.temperature, sampling.top_p) == (0.7, 0.9)
-    assert {policy.engine.sampler.width for policy in policies} == {
-        TINY.size
-    } and TINY.size < SMALL.vocab_size
+    engine, scorer = train_igpo.load_engines(made.model, None, TINY, made.config)
+    assert scorer is engine and engine.sampler.width == TINY.size < 768
+    frozen = replace(made.config, gain_policy="reference")
+    engine, scorer = train_igpo.load_engines(made.model, lively_model(), TINY, frozen)
+    assert scorer is not engine and engine.runner.model is made.model
 
 
 def test_an_answer_that_is_half_right_is_graded_by_f1_where_that_is_asked(made):

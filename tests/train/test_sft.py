@@ -173,15 +173,3 @@ def test_warm_up_and_cosine_worked_by_hand():
     assert rates == pytest.approx([1.0, 2.0, 2.0, 1 + math.sqrt(0.5), 1.0, 1 - math.sqrt(0.5)])
     assert [learning_rate(step, 2, 3.0, 2) for step in (1, 2)] == [1.5, 3.0]
     assert learning_rate(1, 1, 3.0, 0) == 3.0
-
-
-@given(st.integers(1, 500), st.floats(0, 1), st.floats(1e-6, 1.0))
-def test_every_step_moves_up_to_the_peak_and_down_again(steps, share, peak):
-    warmup = int(share * steps)
-    rates = [learning_rate(step, steps, peak, warmup) for step in range(1, steps + 1)]
-    assert all(0 < rate <= peak for rate in rates)
-    top = max(warmup - 1, 0)
-    assert rates[top] == pytest.approx(peak)
-    assert rates[: top + 1] == sorted(rates[: top + 1]) and rates[top:] == sorted(
-        rates[top:], reverse=True
-    )

@@ -149,8 +149,10 @@ def test_the_policy_samples_as_its_settings_say_locally_and_at_an_endpoint():
     settings = {"temperature": 0.6, "top_k": 7, "top_p": 0.9, "presence_penalty": 1.5, "seed": 3}
     policy, loop, _ = load(**settings)
     assert set(policy.sampling.stop_ids) == {*loop.tokenizer.stop_ids, loop.tokenizer.tool_response}
-    assert policy.engine.sampler.width == loop.tokenizer.size
-    assert load(top_k=0)[0].sampling.top_k is None
+    assert (
+        policy.engine.sampler.width == loop.tokenizer.size
+        and load(top_k=0)[0].sampling.top_k is None
+    )
     at = {"model": str(TINY), "api_base": "http://127.0.0.1:9/v1", "api_model": "m"}
     remote = load(**at, **settings)[0]
     for found in (policy, remote):
