@@ -36,6 +36,7 @@ from minvenus.igpo.gain import belief, wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import SavedBatch, load_batch
+from minvenus.setting import setting
 from minvenus.settings import Hops
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import Case, ToyTools, ToyWeb, visit_labels
@@ -47,7 +48,6 @@ from minvenus.tools.toyweb_lessons import (
     teach,
     tool_response,
 )
-from minvenus.types import setting
 
 KINDS = ("right", "wrong", "repeated", "failed")
 

@@ -32,7 +32,8 @@ from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import SavedBatch
 from minvenus.report.source import read_records
 from minvenus.report.xray import write_page
-from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn, setting
+from minvenus.setting import setting
+from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn
 
 ANSWER = "<think>\n</think>\n\n<answer>\n(its words are not known)\n</answer>"   # of the last turn
 

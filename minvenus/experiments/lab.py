@@ -43,7 +43,7 @@ from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.igpo.rewards import turn_rewards
 from minvenus.report.curves import line_plot
 from minvenus.report.page import Html
-from minvenus.types import setting
+from minvenus.setting import setting
 
 RIGHT, WRONG, STOP = 0, 1, 2       # choices
 START = (0.30, 0.55, 0.15)         # their probabilities before training

@@ -121,7 +121,8 @@ def igpo_update(model: Qwen3, optimizer, batch: Batch, credit: Credit,
 def train_on(rows: list[Row], model: Qwen3, optimizer, config: IGPOConfig, step: int) -> Stats:
     """One optimiser step for each mini-batch.
 
-    One without any signal costs no optimiser step, unless there is a KL term.
+    A mini-batch without any signal costs no optimiser step, unless there is a KL term, which is
+    the default.
     """
     updates: list[Stats] = []
     for minibatch in minibatches(rows, config, step):
@@ -157,7 +158,7 @@ def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> Stats:
     for pack in rank_packs([row.example for row in rows], config.pack_tokens):
         logprobs, entropies = pack_logprobs(model, pack, config.temperature, entropy=True)
         if not pack.rows:
-            logprobs.sum().backward()                # a gradient of 0
+            logprobs.sum().backward()    # an empty pack: all ranks run equally many
             continue
         weights = token_weights(pack.segments, config.loss.aggregate, len(minibatch), tokens)
         inputs = loss_inputs([rows[i] for i in pack.rows], logprobs, weights)

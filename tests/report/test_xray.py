@@ -143,7 +143,7 @@ def test_a_row_of_turns_shows_what_each_is_paid_and_marks_copies(tmp_path):
     logprobs = [[[-2.0], None, [-1.5], None, None], [[-2.0], None, [-2.25], None, None]]
     batch = saved_batch([rollout(turns)] * 2, [0, 0], [1.0, 0.0], RECIPES["uncentred"], logprobs)
     page = Part.of(xray(tmp_path, batch))
-    assert "Whatever helped is paid" in page.all("glossary")[1][0].words
+    assert "A gain above 0 is a reward above 0" in page.all("glossary")[1][0].words
     first, second = page.all("rollout")
     assert first.texts("strip")[0] == "uncentredS(+0.50)V+0.50N-1.00SA+1"
     assert second.texts("strip")[0] == "uncentredS(-0.25)V-0.25N-1.00SA+0"
