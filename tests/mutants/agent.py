@@ -234,4 +234,26 @@ MUTANTS = (
         "agent/test_admission.py::test_those_that_wait_when_the_user_stops_end_once",
         ("minvenus.agent.rollout:RolloutLoop.cut_all", "        self.waiting = []\n", ""),
     ),
+    mutant(
+        16,
+        "an attempt that was thrown away stays in the stream",
+        ROLLOUT + "test_another_attempt_of_a_random_policy_is_another_draw",
+        ("minvenus.text.chat:Stream.discard_turn", "del self.ids[len(self.sampled):]", "pass"),
+    ),
+    mutant(
+        16,
+        "the log-probs of an attempt that was thrown away stay",
+        ROLLOUT + "test_another_attempt_of_a_random_policy_is_another_draw",
+        ("minvenus.text.chat:Stream.discard_turn", "del self.logprobs[sum(self.sampled):]", "pass"),
+    ),
+    mutant(
+        61,
+        "rollouts that have ended lose their pages before they are scored",
+        MANY + "test_sequences_stay_open_to_be_scored_and_are_closed_then",
+        (
+            "minvenus.agent.rollout:RolloutLoop.run",
+            "                if ended:\n",
+            "                self._close_ended()\n                if ended:\n",
+        ),
+    ),
 )
