@@ -15,10 +15,9 @@ from minvenus.evaluation.judge import make_grader
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.evaluation.results import graded, make_runs, open_results, stored_evaluation
 from minvenus.evaluation.tables import comparison_text, report_text
-from minvenus.files import digest, write_json
+from minvenus.files import digest, model_fingerprint, write_json
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.recipes import Recipe
-from minvenus.model.weights import model_fingerprint
 from minvenus.report.source import Scorer
 from minvenus.report.xray import default_page, write_page
 from minvenus.settings import EvalConfig
@@ -29,7 +28,7 @@ def main(config: EvalConfig) -> dict | Path:
     if config.xray is not None:
         return xray(config, config.xray)
     if config.compare is not None:
-        return compare_two(*config.compare, as_json=config.json)
+        return compare_two(config, *config.compare)
     return evaluate(resolved(config))
 
 
@@ -67,11 +66,8 @@ def evaluate(config: EvalConfig) -> dict:
         summary = summarise(evaluation)
         write_json(results.folder / "report.json", summary)
 
-    if config.json:
-        print(json.dumps(summary))
-    else:
-        print(f"{summary['questions']} questions, runs of each: {config.runs}\n")
-        print(f"{report_text(summary)}\n\nin {results.folder}")
+    head = f"{summary['questions']} questions, runs of each: {config.runs}"
+    show(config, summary, f"{head}\n\n{report_text(summary)}\n\nin {results.folder}")
     return summary
 
 
@@ -109,13 +105,10 @@ def fingerprints(config: EvalConfig, source: QuestionSource) -> dict[str, str]:
     return contents
 
 
-def compare_two(name_a: str, name_b: str, as_json: bool) -> dict:
+def compare_two(config: EvalConfig, name_a: str, name_b: str) -> dict:
     """The paired difference of two finished evaluations."""
     comparison = compare(stored_evaluation(name_a), stored_evaluation(name_b))
-    if as_json:
-        print(json.dumps(comparison))
-    else:
-        print(comparison_text(comparison, (f"A {name_a}", f"B {name_b}")))
+    show(config, comparison, comparison_text(comparison, (f"A {name_a}", f"B {name_b}")))
     return comparison
 
 
@@ -134,11 +127,12 @@ def xray(config: EvalConfig, source: str) -> Path:
 
     file = config.out or default_page(source, config.group)
     page = write_page(source, file, config.group, scorer)
-    if config.json:
-        print(json.dumps({"page": str(page)}))
-    else:
-        print(f"X-ray of {source}: {page}")
+    show(config, {"page": str(page)}, f"X-ray of {source}: {page}")
     return page
+
+
+def show(config: EvalConfig, numbers: dict, text: str) -> None:
+    print(json.dumps(numbers) if config.json else text)
 
 
 if __name__ == "__main__":

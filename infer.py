@@ -17,7 +17,8 @@ from minvenus.types import UNKNOWN, Question, Rollout
 
 
 def main(config: InferConfig) -> Rollout:
-    """One rollout, printed turn by turn, and saved with the settings in the run's folder, however it ends."""
+    """One rollout, printed turn by turn. It is saved with the settings in the run's folder, however
+    it ends."""
     agent = resolved(config.agent)
     config = replace(config, agent=agent)
     question, tools, max_turns = question_and_tools(config)
@@ -33,15 +34,17 @@ def main(config: InferConfig) -> Rollout:
                 if not config.json:
                     introduce(config, description, question)
                 for _ in loop.run(stop):
-                    pass                                     # it needs no pages any more
+                    pass
             except BaseException as error:
-                loop.watch = lambda event, episode: None     # it may be what failed: the reader of the output is gone
+                # the output may be what failed, because its reader is gone
+                loop.watch = lambda event, episode: None
                 loop.cut_all(str(error) or type(error).__name__)
                 raise
             finally:
                 if episode.rollout:
                     record = json.dumps(rollout_to_json(episode.rollout), ensure_ascii=False)
                     write_text(f"{config.out}/trajectory.json", record + "\n")
+
     if config.json:
         print(record, flush=True)
     else:
@@ -49,8 +52,10 @@ def main(config: InferConfig) -> Rollout:
             row("expected", question.answers[0])
         row("saved", f"{config.out}/trajectory.json")
     error = episode.rollout.error
+    if error == "stopped by the user":
+        raise KeyboardInterrupt(error)
     if error is not None:
-        raise KeyboardInterrupt(error) if error == "stopped by the user" else ConfigError(error)
+        raise ConfigError(error)
     return episode.rollout
 
 
@@ -62,20 +67,27 @@ def introduce(config: InferConfig, description: str, question: Question) -> None
 
 
 def question_and_tools(config: InferConfig) -> tuple[Question, object, int | None]:
-    """The question, the tools to answer it with, and how many turns it may take if it has a limit of its own."""
+    """The question, the tools to answer it with, and how many turns it may take if it has a limit
+    of its own."""
     agent = config.agent
     if agent.tools == "toyweb":
-        web, name = ToyWeb(agent.web_seed), config.question or "test-1"
-        try:
-            return web.case(name).question, web.for_question(name), agent.max_turns or web.max_turns(name)
-        except KeyError:
-            ids = " and ".join(f"{split}-0 to {split}-{size - 1}" for split, size in web.size.items())
-            raise ConfigError(f"the toy web answers its own questions only, {ids}, not {name!r}; for others choose "
-                              "--tools") from None
+        return toyweb_question(config)
     tools = make_tools(agent.tools)
     if config.question is None:
         raise ConfigError(f"--tools {agent.tools} needs a --question")
     return Question("question", config.question, [UNKNOWN]), tools, None
+
+
+def toyweb_question(config: InferConfig) -> tuple[Question, object, int]:
+    web = ToyWeb(config.agent.web_seed)
+    name = config.question or "test-1"
+    try:
+        question = web.case(name).question
+    except KeyError:
+        names = [f"{split}-0 to {split}-{size - 1}" for split, size in web.size.items()]
+        raise ConfigError(f"the toy web answers its own questions only, {' and '.join(names)}, not "
+                          f"{name!r}; for others choose --tools") from None
+    return question, web.for_question(name), config.agent.max_turns or web.max_turns(name)
 
 
 if __name__ == "__main__":

@@ -32,9 +32,9 @@ from minvenus.engine import Engine, Sampling
 from minvenus.igpo.loss import LossConfig
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import IGPOConfig
 from minvenus.sft.dataset import Example
 from minvenus.train.optim import adamw
+from minvenus.train.settings import IGPOConfig
 from minvenus.train.update import Row, train_on
 
 RATE = 1e-4

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from minvenus.types import ConfigError, setting
-from minvenus.types import check_settings as check
+from minvenus.setting import ConfigError, setting
+from minvenus.setting import check_settings as check
 
 
 def one_of(name: str, value, valid) -> None:
@@ -46,7 +46,7 @@ def read_json(path) -> dict:
     return value
 
 
-# ------------------------------------------------------------------------------- the shape of a model
+# ----------------------------------------------------------------------------- the shape of a model
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,7 @@ def end(line: str, code: int) -> NoReturn:
     """Exit with a last line.
 
     Where the reader of the output is gone (`| head -1`), the rest of it goes nowhere."""
-    with suppress(BrokenPipeError):
-        print(line, file=sys.stderr)
+    print(line, file=sys.stderr)
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -97,8 +97,9 @@ def write_json(path, value) -> Path:
 def replaced_folder(folder) -> Iterator[Path]:
     """`with replaced_folder(folder) as new:` write into `new`, which is then renamed to `folder`.
 
-    An older folder of that name is deleted just before; after an error it is as it was. What a
-    killed process left is deleted. Only one process may write a folder at a time: see `claimed`.
+    After an error `folder` is as it was. An older folder of that name is deleted when the new one
+    is whole: a process that dies between the two leaves .NAME.new. What a killed process left is
+    deleted. Only one process may write a folder at a time: see `claimed`.
     """
     folder = Path(folder).resolve()
     new = unfinished(folder)
@@ -145,7 +146,9 @@ def model_fingerprint(model) -> str:
     The tiny model with random weights has no files, and the fingerprint of none.
     """
     root = Path(model)
-    paths = [root] if root.is_file() else sorted([*root.glob("*.safetensors"), *root.glob("*.json")])
+    paths = sorted([*root.glob("*.safetensors"), *root.glob("*.json")])
+    if root.is_file():
+        paths = [root]
     contents = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:

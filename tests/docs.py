@@ -6,9 +6,9 @@ done with it.
     parsed     needs a GPU, keys, files of yours or hours: its flags were read by the script's own
                parser, no more
 
-`python -m tests.docs --write` writes the output of the commands that are run into docs/results;
-that of `make demo` comes from `make demo 2>&1 | tee`. Numbers may differ in the last digits on
-another kind of machine.
+`python -m tests.docs --write` writes the output of the commands that are run into docs/results, and
+`--links` the present lines of functions into the links to them. The output of `make demo` comes
+from `make demo 2>&1 | tee`. Numbers may differ in the last digits on another kind of machine.
 """
 
 import importlib.util
@@ -28,9 +28,10 @@ from minvenus.console import table
 from minvenus.experiments import methods
 from minvenus.experiments.__main__ import COMMANDS
 from minvenus.flags import parse_flags
-from minvenus.presets import IGPO_PRESETS, SFT_PRESETS
-from minvenus.settings import EvalConfig, IGPOConfig, InferConfig, SFTConfig
+from minvenus.settings import EvalConfig, InferConfig
 from minvenus.sft.__main__ import CleanConfig
+from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
+from minvenus.train.settings import IGPOConfig, SFTConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -71,6 +72,7 @@ TESTED = {  # the beginning of a command -> the test that makes the same calls, 
     "python -m minvenus.sft": "tests/sft/test_command.py",
     "python -m tests.mutants.run": "tests/mutants/test_mutants.py",
 }
+LINK = re.compile(r"(\[`(\w+)`\]\(([\w/.]+)#L\d+\))")
 OTHERS = {"vllm.entrypoints.openai.api_server"}  # modules of programs that are not ours
 
 
@@ -136,7 +138,7 @@ def parse(words: list[str]) -> None:
         name, *flags = flags
         if name == "credit" and flags and not flags[0].startswith("-"):
             flags = ["--file", *flags]
-        return parse_as(COMMANDS[name][0], flags, methods.PRESETS)
+        return parse_as(COMMANDS[name], flags, methods.PRESETS)
     if module not in OTHERS and importlib.util.find_spec(module) is None:
         raise ConfigError(f"there is no module {module}")
     if module == "pytest" and not all((ROOT / path).exists() for path in flags):
@@ -144,7 +146,7 @@ def parse(words: list[str]) -> None:
 
 
 def parse_as(config: type, flags: list[str], presets: dict) -> None:
-    if "..." in flags or (not flags and config is COMMANDS["audit"][0]):  # a command in a sentence
+    if "..." in flags or (not flags and config is COMMANDS["audit"]):  # a command in a sentence
         return
     errors = io.StringIO()
     try:
@@ -195,6 +197,23 @@ def run(command: str, folder: str, write: bool) -> None:
         raise ConfigError(f"prints something else than docs/results/{file.name}")
 
 
+def write_links() -> None:
+    """Let every link to a line lead to the function that it names."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for link, name, file in LINK.findall(text):
+            line = line_of(page.parent / file, name)
+            text = text.replace(link, f"[`{name}`]({file}#L{line})")
+        page.write_text(text, encoding="utf-8")
+
+
+def line_of(path: Path, name: str) -> int:
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        if line.startswith(f"def {name}("):
+            return number
+    raise ConfigError(f"there is no function {name} in {path}")
+
+
 def main(write: bool) -> int:
     rows, wrong = [], 0
     pages = commands()
@@ -213,4 +232,6 @@ def main(write: bool) -> int:
 
 
 if __name__ == "__main__":
+    if "--links" in sys.argv[1:]:
+        sys.exit(write_links())
     sys.exit(main("--write" in sys.argv[1:]))

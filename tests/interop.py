@@ -30,8 +30,9 @@ from pathlib import Path
 import infer
 from minvenus.experiments.compare import ROOT, train
 from minvenus.flags import parse_flags
-from minvenus.settings import InferConfig, SFTConfig
+from minvenus.settings import InferConfig
 from minvenus.text.tokenizer import TINY
+from minvenus.train.settings import SFTConfig
 from tests.agent.scripted import answer, search, visit
 from tests.agent.test_remote import scripted
 from tests.tools.servers import serve

@@ -14,8 +14,9 @@ from minvenus.experiments.lab import LabConfig
 from minvenus.files import write_json
 from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
-from minvenus.presets import IGPO_PRESETS, SFT_PRESETS
-from minvenus.settings import AgentConfig, EvalConfig, IGPOConfig, InferConfig, Preset, SFTConfig
+from minvenus.settings import AgentConfig, EvalConfig, InferConfig
+from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
+from minvenus.train.settings import IGPOConfig, Preset, SFTConfig
 
 QWEN = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -160,7 +161,7 @@ GROUPS = [  # names of fields, values that are refused, values at the border tha
     (
         "hidden_size intermediate_size num_hidden_layers num_attention_heads vocab_size "
         "max_position_embeddings max_turns max_context max_new_tokens limit runs concurrency "
-        "pages steps batch pack_tokens sequence_parallel save_every demonstrations questions "
+        "pages steps batch pack_tokens save_every demonstrations questions "
         "epochs max_turn_tokens evaluate_every rollouts_every sft_steps igpo_steps seeds "
         "checkpoints jobs",
         [0],

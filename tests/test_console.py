@@ -4,7 +4,9 @@ it ends."""
 import io
 import os
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,8 @@ from minvenus import console
 from minvenus.config import ConfigError
 from minvenus.console import Progress, clock, one_line_errors, stop_on_signals, table
 from minvenus.train.optim import Diverged
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Terminal(io.StringIO):
@@ -28,7 +32,12 @@ def shown(out, steps, start=0):
 
 @pytest.mark.parametrize(
     ("start", "steps", "printed"),
-    [(0, 95, [1, *range(9, 95, 9), 95]), (0, 3, [1, 2, 3]), (94, 100, [95, 100])],
+    [
+        (0, 95, [1, *range(9, 95, 9), 95]),
+        (0, 5, [1, 2, 3, 4, 5]),
+        (5, 40, [6, *range(8, 41, 4)]),
+        (94, 100, [95, 100]),
+    ],
 )
 def test_a_file_gets_the_first_step_every_tenth_and_the_last(start, steps, printed):
     lines = shown(io.StringIO(), steps, start).splitlines()
@@ -57,8 +66,8 @@ def test_what_is_left_follows_from_the_steps_of_this_process(monkeypatch):
     now = iter([100.0, 130.0])
     monkeypatch.setattr(console.time, "monotonic", lambda: next(now))
     out = io.StringIO()
-    Progress("sft", 10, 20, out).show(12, {}, 1.0)  # two steps in 30 s, eight to go
-    assert "2:00 left" in out.getvalue()
+    Progress("sft", 10, 20, out).show(12, {})  # two steps in 30 s, eight to go
+    assert out.getvalue() == "sft 12/20  2:00 left\n"
 
 
 @pytest.mark.parametrize(
@@ -69,9 +78,9 @@ def test_times_worked_by_hand(seconds, text):
 
 
 def test_columns_of_a_table_are_aligned():
-    rows = [("", "a", "bb"), ("name", "100", "2")]
-    assert table(rows) == "        a  bb\nname  100   2"
-    assert table(rows, left=True) == "      a    bb\nname  100  2"
+    rows = [("of", "a", "bb"), ("name", "100", "2")]
+    assert table(rows) == "of      a  bb\nname  100   2"
+    assert table(rows, left=True) == "of    a    bb\nname  100  2"
 
 
 AT_ONCE = "stopped at once; the same command goes on from what was saved"
@@ -99,6 +108,23 @@ def test_a_terminal_that_knows_fewer_characters_is_no_error(monkeypatch):
     with one_line_errors("run.py"):
         print("–")
     assert out.buffer.getvalue() == b"?\n"
+
+
+BROKEN = """
+from minvenus.console import one_line_errors
+with one_line_errors("run.py"):
+    print("a line that nobody reads")
+    raise OSError("no room")
+"""
+
+
+def test_where_the_reader_of_the_output_is_gone_the_error_is_all_that_is_said():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-E", "-c", BROKEN]  # output is buffered, whatever is set here
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, "run.py: no room\n")
+    os.close(writer)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 it was: after a kill at any moment, after Ctrl-C, with more runs; never with other files."""
 
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -23,6 +24,7 @@ from minvenus.evaluation.judge import Judge
 from minvenus.flags import parse_flags
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
+from minvenus.report.xray import write_page
 from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.sft import __main__ as cleaning
 from minvenus.sft.__main__ import CleanConfig
@@ -35,9 +37,9 @@ from tests.agent.test_remote import complete, scripted
 from tests.evaluation.local_judge import QUICK, grading
 from tests.scripts import exit_code
 from tests.tools.servers import serve
-from tests.train.test_crash import ended, fork
 
 ROOT = Path(__file__).resolve().parents[1]
+FORK = multiprocessing.get_context("fork")
 SAMPLED = AgentConfig(temperature=1.0, max_new_tokens=60)
 SCRIPTED = EvalConfig(limit=8, runs=2, agent=SAMPLED, out="e")
 SHORT = replace(SCRIPTED, limit=6, agent=replace(SAMPLED, max_new_tokens=6), concurrency=3, hops=1)
@@ -125,7 +127,7 @@ def follow(monkeypatch):
     def follow(script):
         monkeypatch.setattr(
             "minvenus.agent.load.local_writer",
-            lambda *_: (policy_for(script), TOKENIZER, "a script"),
+            lambda *_: (policy_for(script), "a script"),
         )
 
     follow(expert_with_faults())
@@ -141,6 +143,7 @@ def test_the_report_counts_what_the_runs_did(follow, capsys):
     # without a turn to spare, every run that goes all the way answers in its last turn
     assert summary["terminations"] == {"answered": 1, "answered_max_steps": 13, "max_steps": 2}
     assert summary["browse"]["correct"] == 0.5 and summary["browse"]["wrong"] == 0.0
+    assert summary["tool_errors"] == {"empty": 12}, "six searches of each run that never answers"
     assert 13 / 16 < summary["means"]["f1"] < 14 / 16
     shown = capsys.readouterr()
     for words in (
@@ -215,8 +218,12 @@ def test_two_evaluations_are_compared_as_they_were_graded(follow, capsys):
         assert share == (accuracy if name == "f1" else 0.0)
 
 
-def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys):
+def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys, monkeypatch):
     evaluation.main(replace(SCRIPTED, limit=4))
+    scorers = []
+    monkeypatch.setattr(
+        evaluation, "write_page", lambda *call: scorers.append(call[-1]) or write_page(*call)
+    )
     page = Path("runs/xray/e-results-test-3.html")
     flags = "--xray e/results.jsonl"
     assert run(f"{flags} --group test-3") == 0
@@ -226,6 +233,7 @@ def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys):
     save_model("toy")
     assert run(f"{flags} --group test-3 --model toy --out scored.html") == 0
     assert "according to" in Path("scored.html").read_text()
+    assert scorers[-1].recipe.lead_in == TOYWEB.lead_in, "as the model has learned to answer"
     for more, words in (
         ("--group test-9", "has no group test-9"),
         ("--answer cat", "none has been trained"),
@@ -363,9 +371,38 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_los
 # ------------------------------------------------------------------------------- defaults, refusals
 
 
+def test_every_setting_reaches_the_part_that_it_is_for(monkeypatch):
+    calls = {}
+
+    def recorded(name):
+        function = getattr(evaluation, name)
+
+        def record(*arguments, **options):
+            calls[name] = (arguments, options)
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(evaluation, name, record)
+
+    for name in ("open_questions", "load_loop", "make_runs"):
+        recorded(name)
+    agent = replace(SHORT.agent, question_seed=9, max_turns=4)
+    evaluation.main(replace(SHORT, hops=2, slack=3, pages=700, concurrency=5, agent=agent))
+    options = {"hops": 2, "slack": 3, "max_turns": 4, "limit": 6}
+    assert calls["open_questions"] == ((None, "toyweb", 9), options)
+    assert calls["load_loop"][0][1:] == (5, 700) and calls["make_runs"][0][3] == 5
+
+
+@pytest.mark.parametrize(
+    ("tools", "limit", "concurrency"), [("toyweb", 128, 64), ("live", None, 8)]
+)
+def test_the_toy_web_is_asked_more_at_once_and_not_whole(tools, limit, concurrency):
+    questions = None if tools == "toyweb" else "q.jsonl"
+    config = evaluation.resolved(EvalConfig(questions=questions, agent=AgentConfig(tools=tools)))
+    assert (config.limit, config.concurrency, config.runs) == (limit, concurrency, 1)
+    assert tools == "live" or config.agent.temperature == 0.0
+
+
 def test_other_weights_under_the_same_name_are_another_evaluation():
-    config = evaluation.resolved(EvalConfig())
-    assert (config.limit, config.runs, config.agent.temperature) == (128, 1, 0.0)
     short = EvalConfig(limit=2, agent=AgentConfig(model="runs/sft/toy", max_new_tokens=4))
     for seed in (1, 2):
         save_model("runs/sft/toy", seed)
@@ -409,20 +446,20 @@ def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_file():
     began = time.monotonic()
     evaluation.main(replace(SHORT, out="whole"))
     seconds = time.monotonic() - began
-    whole, rng, kills = lines("whole"), random.Random(7), 0
+    rng, kills = random.Random(7), 0
     for trial in range(3):
         config = replace(SHORT, out=f"killed {trial}", concurrency=rng.choice((1, 3, 12)))
         for attempt in range(40):
-            pid = fork(lambda config=config: evaluation.main(config))
-            until = time.monotonic() + rng.uniform(0.1, 0.6) * seconds * 1.1**attempt
-            while time.monotonic() < until and not (gone := os.waitpid(pid, os.WNOHANG)[0]):
-                time.sleep(0.005)
-            if gone:
+            process = FORK.Process(target=evaluation.main, args=(config,))
+            process.start()
+            process.join(rng.uniform(0.1, 0.6) * seconds * 1.1**attempt)
+            process.kill()
+            process.join()
+            if process.exitcode != -signal.SIGKILL:
                 break
-            os.kill(pid, signal.SIGKILL)
-            kills += ended(pid) == -signal.SIGKILL
+            kills += 1
         evaluation.main(config)
-        same(lines(config.out), whole)
+        same(lines(config.out), lines("whole"))
         assert json.loads(Path(config.out, "report.json").read_text())["runs"] == 12
     assert kills >= 3, kills
 

@@ -1,4 +1,5 @@
-"""infer.py as its users meet it: what it prints, what it saves however it ends, and how it refuses."""
+"""infer.py as its users meet it: what it prints, what it saves however it ends, and how it
+refuses."""
 
 import json
 import os
@@ -67,7 +68,7 @@ def saved(folder="runs/infer"):
     return rollout_from_json(read_json(f"{folder}/trajectory.json"))
 
 
-# --------------------------------------------------------------------------------------------- what it prints and saves
+# ------------------------------------------------------------------------- what it prints and saves
 
 
 def test_with_no_flags_the_tiny_model_tries_a_toy_question():
@@ -180,7 +181,7 @@ def test_the_seed_decides_what_is_sampled_and_the_question_too_unless_that_has_a
     assert rollout(1).tokens == other.tokens
 
 
-# ---------------------------------------------------------------------------------------- whatever ends it, it is saved
+# -------------------------------------------------------------------- whatever ends it, it is saved
 
 
 def test_a_bug_keeps_its_traceback_and_the_turns_before_it_are_saved(monkeypatch):
@@ -269,8 +270,9 @@ import os, runpy, signal, sys
 real, calls = os.fsync, []
 def fsync(handle):
     calls.append(handle)
-    for number in [signal.SIGTERM, signal.SIGINT, signal.SIGTERM] if len(calls) == 2 else []:     # first: run.json
-        os.kill(os.getpid(), number)
+    if len(calls) == 2:  # the first is of run.json
+        for number in [signal.SIGTERM, signal.SIGINT, signal.SIGTERM]:
+            os.kill(os.getpid(), number)
     real(handle)
 os.fsync = fsync
 sys.argv.pop(0)
@@ -345,7 +347,7 @@ def test_a_model_that_fails_in_the_middle_of_a_turn_keeps_its_turns(monkeypatch)
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,24 @@
-"""train_igpo.py as its users meet it: what it writes and says, how it stops and goes on, and how it refuses.
+"""train_igpo.py as its users meet it: what it writes and says, how it stops and goes on, and how it
+refuses.
 
-Most runs follow a script (tests/train/igpo_runs.py): a random model writes nothing that could be rewarded.
-"""
+Most runs follow a script (tests/train/igpo_runs.py): a random model writes nothing that could be
+rewarded."""
 
 import signal
 from dataclasses import replace
-from functools import partial
 
 import pytest
+import torch
 
 import train_igpo
 from minvenus.agent.prompt import TOYWEB
+from minvenus.agent.rollout import RolloutLoop
 from minvenus.evaluation.judge import Judge
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model import weights
+from minvenus.model.lora import plain_weight
 from minvenus.report.saved import load_batch, path_of
-from minvenus.settings import IGPOConfig
+from minvenus.train.settings import IGPOConfig
 from tests.agent import scripted as agent
 from tests.evaluation.local_judge import QUICK, grading, planted  # noqa: F401
 from tests.train.igpo_runs import (
@@ -85,7 +88,7 @@ def test_the_questions_have_a_seed_of_their_own_so_that_sampling_can_be_repeated
     assert [r.tokens for r in first] != [r.tokens for r in again]
 
 
-# --------------------------------------------------------------------------------------------------- a run as a whole
+# --------------------------------------------------------------------------------- a run as a whole
 
 
 def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole):
@@ -150,6 +153,53 @@ def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole):
     assert not unexplained_metrics(whole), "docs/metrics.md explains every number"
 
 
+def test_steps_and_evaluations_run_with_the_current_weights_and_each_with_its_own_limits(
+    config, scripted, tmp_path, monkeypatch
+):
+    """With adapters, so that the engine has a copy of the weights, which could be an old one."""
+    calls, updates = [], []
+
+    class Loop(RolloutLoop):
+        def add(self, question, tools_for, n=1, *, name=None, step=None, max_turns=None):
+            engine_weights = self.writer.engine.runner.model.state_dict()
+            current = all(
+                torch.equal(tensor, plain_weight(policy[0], key))
+                for key, tensor in engine_weights.items()
+            )
+            kind = question.id.partition("-")[0]
+            calls.append((len(updates), current, kind, n, name == question.id, step, max_turns))
+            return super().add(question, tools_for, n, name=name, step=step, max_turns=max_turns)
+
+    policy, load_start, igpo_update = [], train_igpo.load_start, train_igpo.igpo_update
+
+    def loaded(config):
+        model, tokenizer = load_start(config)
+        policy.append(model)
+        return model, tokenizer
+
+    monkeypatch.setattr(train_igpo, "RolloutLoop", Loop)
+    monkeypatch.setattr(train_igpo, "load_start", loaded)
+    monkeypatch.setattr(
+        train_igpo, "igpo_update", lambda *rest: updates.append(rest) or igpo_update(*rest)
+    )
+    config = replace(
+        config, out=str(tmp_path), steps=2, evaluate_every=1, lora_rank=2, learning_rate=0.05
+    )
+    train_igpo.main(config)
+    held_out = [(True, "test", 1, False, None, 3)] * 2
+    assert calls == [
+        (updates, *call)
+        for updates, group in (
+            (0, held_out),
+            (0, [(True, "train", 2, True, 0, 3)] * 2),
+            (1, held_out),
+            (1, [(True, "train", 2, True, 1, 3)] * 2),
+            (2, held_out),
+        )
+        for call in group
+    ]
+
+
 def test_rollouts_of_the_first_every_second_and_the_last_step_are_saved_with_their_arithmetic(
     whole, config
 ):
@@ -186,8 +236,8 @@ def test_sampled_runs_are_the_same_bytes_for_one_seed_and_others_for_another(mod
 def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(
     lora_rank, config, scripted, tmp_path, monkeypatch
 ):
-    """Stopped after the first update. What the gains were made of in the second step is what the start checkpoint
-    says."""
+    """Stopped after the first update. What the gains were made of in the second step is what the
+    start checkpoint says."""
     config = replace(
         config,
         gain_policy="reference",
@@ -210,7 +260,10 @@ def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(
     assert batch.gain_policy == "reference"
     for sample in batch.samples:
         for model, same in ((start, True), (current, False)):
-            gap = abs(scored_again(model, sample.rollout, batch.recipe)[0][0] - sample.truth_logprobs[0][0])
+            gap = abs(
+                scored_again(model, sample.rollout, batch.recipe)[0][0]
+                - sample.truth_logprobs[0][0]
+            )
             assert (gap < 1e-5) == same
 
 
@@ -237,8 +290,8 @@ def failing(handler):
 def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(
     first, kept, model, monkeypatch
 ):
-    """Neither as a wrong answer nor as a right one: the statistics are those of the others. One that is left alone in
-    its group teaches nothing."""
+    """Neither as a wrong answer nor as a right one: the statistics are those of the others. One
+    that is left alone in its group teaches nothing."""
     monkeypatch.setattr(train_igpo, "make_grader", QuickJudge)
     with grading(
         lambda answer: failing if answer == "sphinx" else answer.split()[0].strip(",")
@@ -254,7 +307,9 @@ def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(
     assert [m.outcome for m in step.batch.samples] == [
         [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 1.0][i] for i in kept
     ]
-    assert [m.truth_logprobs for m in step.batch.samples] == [step.logprobs[i] for i in kept]
+    assert [m.truth_logprobs for m in step.batch.samples] == [
+        step.samples[i].truth_logprobs for i in kept
+    ]
     assert step.update()["updates"] == 1
 
 
@@ -280,19 +335,17 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_2(
 
 
 def test_a_rollout_that_is_cut_before_its_last_turn_begins_is_scored_whole():
-    """Its time is over when the result of its visit is there, which its sequence does not have yet."""
-    policy = agent.policy_for([agent.visit(), agent.answer()])
-    score = partial(
-        train_igpo.score_answers, policy.engine, agent.TOKENIZER, IGPOConfig(device="cpu")
-    )
+    """Its time is over when the result of its visit is there."""
+    writer = agent.policy_for([agent.visit(), agent.answer()])
+    config = IGPOConfig(device="cpu")
 
     def late(*_):
         episode.started -= 1000.0
         return "Bob has a cat."
 
-    with agent.loop_for(policy, agent.budget(3, time_limit=1000.0)) as loop:
+    with agent.loop_for(writer, agent.budget(3, time_limit=1000.0)) as loop:
         [episode] = loop.add(agent.QUESTION, lambda question: agent.Tools(visit=late))
-        for ended in loop.run():
-            score(ended)
-    assert episode.rollout.termination == "timeout" and len(episode.rollout.turns) == 2
-    assert all(episode.answer_logprobs), "before the visit and after it"
+        for episodes in loop.run():
+            [sample] = train_igpo.score_truth(writer.engine, episodes, agent.TOKENIZER, config)
+    assert sample.rollout.termination == "timeout" and len(sample.rollout.turns) == 2
+    assert all(sample.truth_logprobs), "before the visit and after it"

@@ -1,8 +1,8 @@
-"""train_igpo.py on a file of questions with tools other than the toy web: here three questions about a folder of
-three notes.
+"""train_igpo.py on a file of questions with tools other than the toy web: here three questions
+about a folder of three notes.
 
-The model is random and its rollouts follow a script, as in tests/test_train_igpo.py; documents and tools are real ones.
-"""
+The model is random and its rollouts follow a script, as in tests/test_train_igpo.py; documents and
+tools are real ones."""
 
 import json
 import shutil
@@ -62,8 +62,8 @@ def config(tmp_path_factory):
 
 
 def play(name, turn, attempt):
-    """Of a question the first rollout looks it up and is right, the second guesses "fox"; a held-out one is looked
-    up, too."""
+    """Of a question the first rollout looks it up and is right, the second guesses "fox"; a
+    held-out one is looked up, too."""
     _, question, rollout = name.split("/")
     person = question.split()[-1]
     return (
@@ -92,7 +92,7 @@ def whole(config, scripted, tmp_path_factory):
     return run
 
 
-# -------------------------------------------------------------------------------------------------------------- a run
+# -------------------------------------------------------------------------------------------- a run
 
 
 def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_web_knows(
@@ -111,9 +111,12 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
         assert not {"right_pages", "gain_right", "gain_wrong", "test_right_pages"} & row.keys()
     assert rows[0]["before_test_exact_match"] == 1.0 and "before_test_right_pages" not in rows[0]
     batch = load_batch(path_of(whole, 2))
-    assert {sample.rollout.question.id for sample in batch.samples} == {"Bob", "Cleo"}, "Ann is held out"
+    assert {sample.rollout.question.id for sample in batch.samples} == {"Bob", "Cleo"}, (
+        "Ann is held out"
+    )
     assert (
-        batch.recipe.lead_in == TOYWEB.lead_in and batch.samples[0].rollout.system == "Search and visit."
+        batch.recipe.lead_in == TOYWEB.lead_in
+        and batch.samples[0].rollout.system == "Search and visit."
     )
     told = read_format(latest_checkpoint(whole) / "model")
     assert told == replace(TOYWEB, system="Search and visit."), (
@@ -124,17 +127,27 @@ def test_a_run_on_a_file_reads_its_folder_and_has_no_number_that_only_the_toy_we
 
 
 def test_an_evaluation_leaves_nothing_that_the_next_step_could_find(config, tmp_path, monkeypatch):
-    """A run that goes on right there begins with an empty cache, and sums in other batches have other last bits."""
-    computed, real = [], train_igpo.score_answers
+    """A run that goes on right there begins with an empty cache, and sums in other batches have
+    other last bits."""
+    computed, real = [], train_igpo.score_truth
 
-    def score_answers(engine, *rest):
-        computed.append(engine.counters().prefilled)
-        real(engine, *rest)
+    def score_truth(scorer, *rest):
+        computed.append(scorer.counters().prefilled)
+        return real(scorer, *rest)
 
-    monkeypatch.setattr(train_igpo, "score_answers", score_answers)
+    monkeypatch.setattr(train_igpo, "score_truth", score_truth)
     for every in (1, 100):  # before the second step there is an evaluation, or none
         train_igpo.main(replace(config, evaluate_every=every, out=str(tmp_path / str(every))))
     assert computed[:2] == computed[2:]
+
+
+def test_the_first_of_several_accepted_answers_is_scored(config, tmp_path, monkeypatch):
+    truths, real = [], train_igpo.wrap_truth
+    monkeypatch.setattr(
+        train_igpo, "wrap_truth", lambda truth, *rest: truths.append(truth) or real(truth, *rest)
+    )
+    train_igpo.main(replace(config, steps=1, out=str(tmp_path)))
+    assert set(truths) == set(PETS.values())
 
 
 def test_a_run_does_not_go_on_with_other_questions_another_prompt_or_another_start(
@@ -176,11 +189,12 @@ def test_a_run_does_not_go_on_with_other_questions_another_prompt_or_another_sta
     train_igpo.main(config)
 
 
-# ---------------------------------------------------------------------------------------------------- tools that fail
+# ---------------------------------------------------------------------------------- tools that fail
 
 
 class Breaking:
-    """In the place of make_tools: the folder's tools, which fail after `left` calls; -1 = they are well."""
+    """In the place of make_tools: the folder's tools, which fail after `left` calls; -1 = they are
+    well."""
 
     def __init__(self, spec):
         self.real, self.left = make_tools(spec), -1
@@ -201,8 +215,8 @@ class Breaking:
 def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint(
     whole, config, tmp_path, monkeypatch, capsys
 ):
-    """In the second step: two calls of every evaluation, four of every step. Once the tools are well again the run ends
-    as if nothing was."""
+    """In the second step: two calls of every evaluation, four of every step. Once the tools are
+    well again the run ends as if nothing was."""
     config, tools = replace(config, out=str(tmp_path), save_every=100), Breaking(config.tools)
     monkeypatch.setattr(question_files, "make_tools", tools)
     monkeypatch.setattr(base, "FailureGuard", partial(FailureGuard, window=1, limit=0.5))
@@ -226,37 +240,30 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
 def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
     """What a folder says comes at once and in order, so that such runs are reproducible."""
     monkeypatch.setenv("SERPER_API_KEY", "planted")
-    config = replace(config, tool_threads=7, tool_seconds=9.0, max_observation_tokens=99)
-    for tools, threads in (
-        (config.tools, None),
-        (f"record:{tmp_path / 'cassette'}", 7),
-        ("live", 7),
-    ):
+    config = replace(
+        config, tool_seconds=9.0, max_observation_tokens=99, temperature=0.7, top_p=0.9
+    )
+    cassette = f"record:{tmp_path / 'cassette'}"
+    for tools, threads in ((config.tools, None), (cassette, 16), ("live", 16)):
         with closing(open_questions(config.data, tools, limit=1, per_step=2)) as source:
-            loop = train_igpo.loop_maker(config, TOYWEB, source, engine_for(play), TINY)()
+            loop = train_igpo.rollout_loop(config, TOYWEB, source, engine_for(play), TINY)
         assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (threads, 9.0, 0)
         assert (loop.format.max_turns, loop.format.max_context, loop.format.retries) == (5, 1024, 0)
         assert loop.format.max_observation_tokens == 99
+        sampling = loop.writer.sampling
+        assert (sampling.temperature, sampling.top_p) == (0.7, 0.9)
 
 
 def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
     monkeypatch.setattr(
         train_igpo, "open_questions", lambda *arguments, **options: (arguments, options)
     )
-    config = replace(
-        config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3
-    )
-    expected = {
-        "hops": 2,
-        "slack": 3,
-        "max_turns": 5,
-        "limit": 1,
-        "per_step": 2,
-    }
-    assert train_igpo.questions_of(config) == (("toyweb", "toyweb", 5), expected)
+    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3)
+    expected = {"hops": 2, "slack": 3, "max_turns": 5, "limit": 1, "per_step": 2}
+    assert train_igpo.question_source(config) == (("toyweb", "toyweb", 5), expected)
 
 
-# ----------------------------------------------------------------------------------------------------------- settings
+# ----------------------------------------------------------------------------------------- settings
 
 
 def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
@@ -272,7 +279,8 @@ def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
 
 
 def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(config, tmp_path):
-    """Not in the step that takes it: by then the run could go on neither without the question nor with more room."""
+    """Not in the step that takes it: by then the run could go on neither without the question nor
+    with more room."""
     long, lines = (
         {"id": "long", "question": "pet " * 400, "answer": "cat"},
         Path(config.data).read_text(),
@@ -307,22 +315,6 @@ def test_the_toy_web_has_the_hops_turns_and_held_out_questions_of_its_settings(
     assert not {question.text for question in source.held_out} & {
         question.text for question in source.training
     }
-
-
-def test_a_step_takes_its_questions_and_random_streams_count_steps_from_0(config):
-    groups = []
-
-    class Loop:
-        def add(self, question, tools_for, n, *, name, step, max_turns):
-            groups.append((step, name))
-            return []
-
-        def run(self):
-            pass
-
-    source = open_questions(config.data, config.tools, limit=1, per_step=2)
-    train_igpo.add_questions(Loop(), source, 3, config)
-    assert sorted(groups) == [(2, "Bob"), (2, "Cleo")]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""train_sft.py as its users meet it: what it writes and says, how it stops and goes on, and how it refuses."""
+"""train_sft.py as its users meet it: what it writes and says, how it stops and goes on, and how it
+refuses."""
 
 import json
 import signal
@@ -14,13 +15,13 @@ from minvenus.config import ConfigError, ModelConfig
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.model import weights
-from minvenus.settings import SFTConfig
 from minvenus.sft.dataset import encode
 from minvenus.tools.toyweb_lessons import Teacher, notes
 from minvenus.train import update
-from minvenus.train.batch import digest
+from minvenus.train.batch import example_digest as digest
+from minvenus.train.checkpoint import load_start
 from minvenus.train.optim import learning_rate
-from minvenus.train.run import load_start
+from minvenus.train.settings import SFTConfig
 from tests.train.runs import (
     TINY,
     command,
@@ -51,7 +52,7 @@ def write_records(path: Path, records) -> str:
     return str(path)
 
 
-# --------------------------------------------------------------------------------------------------- a run as a whole
+# --------------------------------------------------------------------------------- a run as a whole
 
 
 def test_the_model_s_folder_says_what_it_was_trained_to_read(inputs, whole, tmp_path):
@@ -124,8 +125,8 @@ def test_two_runs_are_the_same_bytes_and_another_seed_trains_in_another_order(
 
 
 def test_held_out_trajectories_are_never_trained_on(inputs, tmp_path, monkeypatch):
-    """Two of the eight records are held out; a copy of one of them stands among the others, as resampling leaves
-    them."""
+    """Two of the eight records are held out; a copy of one of them stands among the others, as
+    resampling leaves them."""
     seen = {"sft_step": [], "validation_loss": []}
 
     def watch(name, *arguments):
@@ -171,7 +172,7 @@ def test_over_long_trajectories_are_dropped_with_their_number(inputs, tmp_path, 
     )
 
 
-# ----------------------------------------------------------------------------------------------- the default: the toy
+# ----------------------------------------------------------------------------- the default: the toy
 
 
 def test_by_default_the_tiny_base_learns_from_the_toy_web(inputs, tmp_path, capsys, monkeypatch):
@@ -212,7 +213,8 @@ def test_the_model_tiny_has_random_weights_of_the_seed():
 def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_held_out(
     inputs, capsys, monkeypatch
 ):
-    """Six demonstrations are trained on: three notes make a third of nine, and none stands in the validation."""
+    """Six demonstrations are trained on: three notes make a third of nine, and none stands in the
+    validation."""
     settings = small_config(
         {"model": "tiny"},
         "unused",
@@ -235,15 +237,15 @@ def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_h
     assert len(real) == 6, "a file of trajectories is trained on as it is"
 
 
-# ---------------------------------------------------------------------------------------------- stopping and going on
+# ---------------------------------------------------------------------------- stopping and going on
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit(
     number, inputs, whole, tmp_path, monkeypatch, capfd
 ):
-    """After every step, the last one included; no other checkpoint is due. A run that has ended is not trained
-    again."""
+    """After every step, the last one included; no other checkpoint is due. A run that has ended is
+    not trained again."""
     config = small_config(inputs, tmp_path, save_every=100)
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     start = "step 0"
@@ -268,10 +270,10 @@ def test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit(
 @pytest.mark.parametrize(
     "numbers", [[signal.SIGINT] * 2, [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]]
 )
-def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_whole_step(
+def test_a_second_signal_stops_at_once_and_in_an_update_the_run_goes_back_to_its_last_checkpoint(
     numbers, inputs, whole, tmp_path, monkeypatch, capfd
 ):
-    config = small_config(inputs, tmp_path, save_every=100)
+    config = small_config(inputs, tmp_path, save_every=1)
     with monkeypatch.context() as patch:
         signalled(patch, train_sft, "sft_step", numbers, at_step=2)
         assert command("train_sft.py", config) == 130
@@ -280,7 +282,7 @@ def test_a_second_signal_stops_at_once_and_the_run_goes_on_from_its_last_whole_s
     assert command("train_sft.py", config) == 0 and content(tmp_path) == content(whole)
 
 
-# ------------------------------------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(

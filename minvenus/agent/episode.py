@@ -29,13 +29,13 @@ class Episode:
 
     sequence: Any = None                 # the engine's, while it is open; None at an endpoint
     writing: bool = False                # a turn is being written
-    call: Any = None                     # {"name", "arguments"} of the newest turn, until its result is there
-    running_call: ToolCall | None = None # None while the call waits for a free thread
+    call: Any = None                     # of the newest turn, until its result is there
+    running_call: ToolCall | None = None     # None while the call waits for a free thread
 
     started: float = field(default_factory=time.monotonic)         # when it was opened
     turn_started: float = field(default_factory=time.monotonic)
     call_started: float = 0.0
-    answer_logprobs: Any = None          # of the true answer before each turn, where a caller scores it
+    group: int = 0                       # of training: the number of its question in the step
 
     def end_turn(self, text: str, parsed: ParsedTurn, sampled: bool, last: bool) -> None:
         """Add the turn that is written. `sampled`: its ids are those that the policy chose. With
@@ -71,14 +71,14 @@ class Episode:
             return f"answered_{self.forced_by}" if self.forced_by else "answered"
         return "token_limit_no_answer" if self.forced_by == "token_limit" else "max_steps"
 
-    def end(self, termination: str, error: str | None, system: str, graded: bool) -> None:
-        """Make the record. `graded`: the format of the last turn is checked, too. One that was cut
+    def end(self, termination: str, error: str | None, system: str, check_last: bool) -> None:
+        """Make the record. `check_last`: the format of the last turn counts, too; one that was cut
         by the time limit is malformed then."""
         turns = []
         for turn in self.turns:
             last = turn is self.turns[-1]
             malformed = format_error(turn.text, final=last) is not None
-            turns.append(replace(turn, malformed=malformed and (graded or not last)))
+            turns.append(replace(turn, malformed=malformed and (check_last or not last)))
 
         stream = self.stream
         logprobs: list[float | None] = [None] * len(stream.ids)

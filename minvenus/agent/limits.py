@@ -18,7 +18,7 @@ class Limits:
         self.format = agent_format
         self.notice_tokens = self._tokens(agent_format.notices.context)
 
-        # of any turn, and of the last: one more than is sampled, for the im_end of a turn that is cut
+        # of any turn, and of the last: one more than is sampled, for the im_end of one that is cut
         last_turn = agent_format.last_turn_tokens or agent_format.max_new_tokens
         self.turn_tokens = agent_format.max_new_tokens + 1
         self.last_tokens = min(last_turn + 1, self.turn_tokens)
@@ -40,8 +40,8 @@ class Limits:
         if needed > self.format.max_context:
             raise ConfigError(
                 f"question {question.id!r}: with its prompt of {prompt} tokens max_context must be "
-                f"at least {needed}, not {self.format.max_context} (the server may have room for no "
-                "more); or allow fewer tokens per turn")
+                f"at least {needed}, not {self.format.max_context} (the server may have room for "
+                "no more); or allow fewer tokens per turn")
 
     def turn_room(self, episode: Episode) -> int:
         """How many tokens the next turn may have."""

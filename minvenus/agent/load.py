@@ -13,7 +13,7 @@ from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model import weights
-from minvenus.model.precision import PRECISION
+from minvenus.model.precision import PRECISION, device_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig
 from minvenus.text.tokenizer import TINY, Tokenizer
@@ -45,7 +45,8 @@ def format_of(config: AgentConfig) -> AgentFormat:
             flags[name] = getattr(config, name)
     if config.temperature == 0:
         flags["retries"] = 0
-    return replace(read_format(model_folder(config), config.like, config.system_prompt), **flags)
+    agent_format = read_format(model_folder(config), config.like, config.system_prompt)
+    return replace(agent_format, **flags)
 
 
 def resolved(config: AgentConfig) -> AgentConfig:
@@ -53,7 +54,7 @@ def resolved(config: AgentConfig) -> AgentConfig:
     limits and sampling of the model's format. The toy web knows how many turns a question needs."""
     if config.api_base is None:
         folder = model_folder(config)
-        device = weights.device_of(config.device)
+        device = device_of(config.device)
         config = replace(config, model=str(folder or "tiny"), device=device)
     agent_format = format_of(config)
     values = {name: getattr(agent_format, name) for name in flag_names()}
@@ -77,16 +78,16 @@ def load_loop(config: AgentConfig, sequences: int = 1,
     prompt = agent_format.prompt        # an unknown prompt is refused before a model is loaded
     writer: LocalWriter | RemoteWriter
     if config.api_base is None:
-        writer, tokenizer, description = local_writer(config, agent_format, sequences, pages)
+        writer, description = local_writer(config, agent_format, sequences, pages)
     else:
-        writer, tokenizer, description = remote_writer(config, agent_format)
+        writer, description = remote_writer(config, agent_format)
     if writer.max_context is not None:
         context = min(agent_format.max_context, writer.max_context)
         agent_format = replace(agent_format, max_context=context)
 
     immediate = config.tools.partition(":")[0] in IMMEDIATE
     loop = RolloutLoop(
-        writer, tokenizer, agent_format,
+        writer, agent_format,
         tool_threads=None if immediate else sequences,
         tool_seconds=config.tool_seconds,
         max_malformed=config.max_malformed,
@@ -120,8 +121,7 @@ def sampling_of(agent_format: AgentFormat, stop_ids: tuple[int, ...] = ()) -> Sa
     )
 
 
-def remote_writer(config: AgentConfig,
-                  agent_format: AgentFormat) -> tuple[RemoteWriter, Tokenizer, str]:
+def remote_writer(config: AgentConfig, agent_format: AgentFormat) -> tuple[RemoteWriter, str]:
     assert config.api_base is not None and config.api_model is not None
     tokenizer = Tokenizer.from_file(config.model)
     writer = RemoteWriter(tokenizer, config.api_base, config.api_model,
@@ -130,15 +130,15 @@ def remote_writer(config: AgentConfig,
     description = f"{config.api_model} at {config.api_base}"
     if writer.max_context:
         description += f", which has room for {writer.max_context:,} tokens"
-    return writer, tokenizer, description
+    return writer, description
 
 
 def local_writer(config: AgentConfig, agent_format: AgentFormat, sequences: int,
-                 pages: int | None) -> tuple[LocalWriter, Tokenizer, str]:
+                 pages: int | None) -> tuple[LocalWriter, str]:
     """The cache has `pages`, or else room for so many `sequences` of full length within its memory;
     with less than they need, sequences take turns."""
     folder = model_folder(config)
-    device = weights.device_of(config.device)
+    device = device_of(config.device)
     dtype = PRECISION[device].engine
     if folder is None:
         model = Qwen3(ModelConfig.preset("tiny"), seed=config.seed).to(device, dtype)
@@ -159,7 +159,7 @@ def local_writer(config: AgentConfig, agent_format: AgentFormat, sequences: int,
     sampling = sampling_of(agent_format, stop_ids=(tokenizer.tool_response,))
     count = sum(parameter.numel() for parameter in model.parameters())
     description = f"{source}\n{count:,} parameters on {device}"
-    return LocalWriter(engine, tokenizer, sampling), tokenizer, description
+    return LocalWriter(engine, tokenizer, sampling), description
 
 
 def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:
@@ -183,7 +183,7 @@ def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:
 def load_scorer(folder: Path, device: str = "auto") -> tuple[Tokenizer, Callable, int]:
     """(tokenizer, score, longest context) of a model that scores answers. score(tokens, lengths,
     continuation) is Engine.score_many for one request."""
-    device = weights.device_of(device)
+    device = device_of(device)
     model = weights.load(folder, device, PRECISION[device].engine)
 
     def score(tokens: list[int], lengths: list[int], continuation: list[int]) -> list[list[float]]:

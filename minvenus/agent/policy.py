@@ -13,6 +13,7 @@ The turn loop uses these methods of both:
     discard(episode)                 throw its turn away; the next attempt has other random numbers
     cut(episode)                     end its turn now, with what is written of it
     close(episode)                   free what it holds
+    tokenizer                        of the model
     samples                          whether a turn's ids are those that the policy sampled
     max_context                      the most tokens that an episode may have, None if unknown
 
@@ -35,6 +36,7 @@ class LocalWriter:
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, sampling: Sampling):
         self.engine = engine
+        self.tokenizer = tokenizer
         self.sampling = replace(sampling, stop_ids=(*tokenizer.stop_ids, *sampling.stop_ids))
         room = engine.pool.count * engine.pool.page_size
         self.max_context = min(engine.config.max_position_embeddings, room)
@@ -81,7 +83,7 @@ class LocalWriter:
         return episode.sequence.job is None
 
     def discard(self, episode: Episode) -> None:
-        """Go on with a new sequence: it finds the pages again, and its name gives it other noise."""
+        """Go on with a new sequence: it finds the pages again, and its name gives other noise."""
         old, stream = episode.sequence, episode.stream
         self.engine.close(old)
         stream.discard_turn()

@@ -1,13 +1,16 @@
 """The format of a turn: a strict check for the format penalty, and a forgiving parser for the loop.
 
-    tool turn    <think> thought </think> <tool_call> {"name": ..., "arguments": {...}} </tool_call>
-    final turn   <think> thought </think> <answer> answer </answer>
+    tool turn    <think> thought </think>
+                 <tool_call> {"name": ..., "arguments": {...}} </tool_call>
+    final turn   <think> thought </think>
+                 <answer> answer </answer>
 
-The text of a turn starts with the `<think>` that ends the generation prompt, so callers prepend it. It has no
-end-of-turn token.
+The text of a turn starts with the `<think>` that ends the generation prompt, so callers prepend it.
+It has no end-of-turn token.
 
-`parse_turn` reads what can be understood, so some malformed turns are executed and penalised all the same. The reverse
-cannot happen: a turn that passes the check is an answer, a call, or a call that no tool takes, with a reason.
+`parse_turn` reads what can be understood, so some malformed turns are executed and penalised all
+the same. The reverse cannot happen: a turn that passes the check is an answer, a call, or a call
+that no tool takes, with a reason.
 """
 
 import re
@@ -19,23 +22,32 @@ from minvenus.text.json_repair import loads, whole_characters
 from minvenus.types import Kind, Turn
 
 THINK_TAG = re.compile(r"</?think>")
-ALLOWED_ARGS = {"search": ("query",), "visit": ("url", "goal")}    # all of them are required; others are dropped
-REPEATED_TAIL, REPEATS = 50, 5     # a text is repetitive if its last 50 characters occur more than 5 times
+# all of them are required; others are dropped
+ALLOWED_ARGS = {"search": ("query",), "visit": ("url", "goal")}
+# a text is repetitive if its last 50 characters occur more than 5 times
+REPEATED_TAIL = 50
+REPEATS = 5
+
+NO_THOUGHT = ("The turn has no thought. Start with <think>, close it with </think>, then write one "
+              "<tool_call> or one <answer>.")
+BOTH = ("The turn has both an <answer> and a <tool_call>. Write only one of them, and do not "
+        "mention the other's tags in the thought.")
+NEITHER = ("The turn has no complete <tool_call> and no complete <answer> with a text. Close the "
+           "thought with </think>, then write one of them.")
+NO_CALL = 'The tool call must be {"name": "search" or "visit", "arguments": {...}}.'
 
 
-# ---------------------------------------------------------------------------------------------------- the strict check
-
-
-def is_well_formed(text: str, final: bool) -> bool:
-    return format_error(text, final) is None
+# -------------------------------------------------------------------------------- the strict check
 
 
 def format_error(text: str, final: bool) -> str | None:
-    """The first rule that a turn breaks, as a sentence; None for a well-formed turn. `final`: the rollout's last turn.
+    """The first rule that a turn breaks, as a sentence; None for a well-formed turn. `final`: the
+    rollout's last turn.
 
-    Tool and argument names are free, as in the released checker. Three choices differ from it: there is no exception
-    for `<code>` of a PythonInterpreter, a tool that is not here; `<tool_response>` is refused everywhere, because its
-    tokens stay in our stream, where the released loop cut them out; and the tool's name must be a string.
+    Tool and argument names are free, as in the released checker. Three choices differ from it:
+    there is no exception for `<code>` of a PythonInterpreter, a tool that is not here;
+    `<tool_response>` is refused everywhere, because its tokens stay in our stream, where the
+    released loop cut them out; and the tool's name must be a string.
     """
     tag, other = ("answer", "tool_call") if final else ("tool_call", "answer")
     if "<tool_response>" in text:
@@ -43,38 +55,42 @@ def format_error(text: str, final: bool) -> str | None:
     if re.search(f"</?{other}>", text):
         place = "The last turn must be an answer, but it" if final else "A turn before the last"
         return f"{place} has a tag of {other}."
+
     tags = THINK_TAG.findall(text)
     if not tags or tags != ["<think>", "</think>"] * (len(tags) // 2):
         return "The turn needs <think>...</think>, each thought closed before the next one opens."
     if text[:text.index("<think>")].strip():
         return "There is text before the first <think>."
+
     rest = text[after_thought(text):].strip()
     once = text.count(f"<{tag}>") == text.count(f"</{tag}>") == 1
     if not once or not rest.startswith(f"<{tag}>") or not rest.endswith(f"</{tag}>"):
-        return f"The turn needs exactly one <{tag}>...</{tag}>, and nothing else after the last </think>."
+        return (f"The turn needs exactly one <{tag}>...</{tag}>, and nothing else after the last "
+                "</think>.")
     body = find_block(text, tag) or ""
     if final:
         return None if body.strip() else "The answer is empty."
-    return read_call(body)[1]
+    _, error = read_call(body)
+    return error
 
 
-# ---------------------------------------------------------------------------------------------------------- the parser
+# -------------------------------------------------------------------------------------- the parser
 
 
 @dataclass(frozen=True)
 class ParsedTurn:
     """What the loop should do with a turn: exactly one of a call, an answer and an error.
 
-    An error with a `tool` is a readable call that cannot be run, for its tool or its arguments. It is of kind "none": a
-    visit that fetched nothing does not count as a visit.
+    An error with a `tool` is a readable call that cannot be run, for its tool or its arguments. It
+    is of kind "none": a visit that was never run does not count as a visit, one that failed does.
     """
 
     kind: Kind
     thought: str                       # everything up to the last </think>, without the tags
     tool: str | None = None            # as the model wrote it
-    arguments: dict | None = None      # {"query": [...]} or {"url": [...], "goal": "..."}; of search and visit only
+    arguments: dict | None = None      # {"query": [...]} or {"url": [...], "goal": "..."}
     answer: str | None = None          # stripped and not empty; of kind answer only
-    error: str | None = None           # of kind none only: what is wrong and how to fix it, in words for the model
+    error: str | None = None           # of kind none only: what is wrong, in words for the model
 
     @property
     def call(self) -> dict | None:
@@ -85,37 +101,39 @@ def parse_turn(text: str) -> ParsedTurn:
     """Read one generated turn. Never raises.
 
     1. Everything from the first `<tool_response>` on is dropped: the model invented it.
-    2. A `</think>` before any `<think>` gets the prompt's `<think>` in front. A thought that is never closed ends with
-       the turn.
-    3. The whole turn is searched, the thought included. A complete answer and a complete call together are an error.
-       Otherwise the first block after the last `</think>` counts; if there is none, the first one inside the thought.
-       So a call in a thought that was left open is run, and the turn is penalised.
-    4. Of nested openings the innermost counts: `<answer> a summary <answer> Rome </answer>` answers Rome.
-    5. The tool must be search or visit, with all its arguments. A string for `query` or `url` becomes a list; unknown
-       arguments are dropped. Tools rely on this.
+    2. A `</think>` before any `<think>` gets the prompt's `<think>` in front. A thought that is
+       never closed ends with the turn.
+    3. The whole turn is searched, the thought included. A complete answer and a complete call
+       together are an error. Otherwise the first block after the last `</think>` counts; if there
+       is none, the first one inside the thought. So a call in a thought that was left open is run,
+       and the turn is penalised.
+    4. Of nested openings the innermost counts: `<answer> a summary <answer> Rome </answer>` answers
+       Rome.
+    5. The tool must be search or visit, with all its arguments. A string for `query` or `url`
+       becomes a list; unknown arguments are dropped. Tools rely on this.
     """
     text = text.split("<tool_response>", 1)[0]
     first_tag = THINK_TAG.search(text)
     if first_tag is None:
-        return ParsedTurn("none", "", error="The turn has no thought. Start with <think>, close it with </think>, then "
-                                            "write one <tool_call> or one <answer>.")
+        return ParsedTurn("none", "", error=NO_THOUGHT)
     if first_tag[0] == "</think>":
         text = "<think>" + text
-    answer, call = find_block(text, "answer"), find_block(text, "tool_call")
+
     thought = THINK_TAG.sub("", text[:after_thought(text)]).strip()
+    answer = find_block(text, "answer")
+    call = find_block(text, "tool_call")
     if answer is not None and call is not None:
-        return ParsedTurn("none", thought, error="The turn has both an <answer> and a <tool_call>. Write only one of "
-                                                 "them, and do not mention the other's tags in the thought.")
+        return ParsedTurn("none", thought, error=BOTH)
     if call is not None:
         return parse_call(thought, call)
     if answer and answer.strip():
         return ParsedTurn("answer", thought, answer=answer.strip())
-    return ParsedTurn("none", thought, error="The turn has no complete <tool_call> and no complete <answer> with a "
-                                             "text. Close the thought with </think>, then write one of them.")
+    return ParsedTurn("none", thought, error=NEITHER)
 
 
 def final_answer(turns: Sequence[Turn]) -> str | None:
-    """The text to grade: the answer in the last turn's own words, or None. Observations are never read."""
+    """The text to grade: the answer in the last turn's own words, or None. Observations are never
+    read."""
     return parse_turn(turns[-1].text).answer if turns else None
 
 
@@ -127,6 +145,7 @@ def parse_call(thought: str, body: str) -> ParsedTurn:
     if name not in ALLOWED_ARGS:
         error = f"There is no tool {name[:40]!r}. The tools are search and visit."
         return ParsedTurn("none", thought, name, error=error)
+
     arguments: dict[str, str | list[str]] = {}
     for key in ALLOWED_ARGS[name]:
         value = call["arguments"].get(key)
@@ -140,15 +159,17 @@ def parse_call(thought: str, body: str) -> ParsedTurn:
 
 
 def retry_reason(text: str, parsed: ParsedTurn, turns: Sequence[Turn]) -> str | None:
-    """Why inference makes another attempt at a turn that comes after `turns`; None = the turn is fine."""
+    """Why inference makes another attempt at a turn that comes after `turns`; None = it is fine."""
     if text.count(text[-REPEATED_TAIL:]) > REPEATS:
         return "repetition"
     if parsed.error is not None:
         return "malformed"
-    return "duplicate" if parsed.call and parsed.call in [turn.tool for turn in turns] else None
+    if parsed.call and parsed.call in [turn.tool for turn in turns]:
+        return "duplicate"
+    return None
 
 
-# ------------------------------------------------------------------------------------------------------ shared by both
+# ---------------------------------------------------------------------------------- shared by both
 
 
 def read_call(body: str) -> tuple[dict, str | None]:
@@ -157,24 +178,28 @@ def read_call(body: str) -> tuple[dict, str | None]:
         call = loads(body)
     except ValueError as error:
         return {}, f"The tool call is not JSON: {error}."
-    if isinstance(call, dict) and isinstance(call.get("name"), str) and isinstance(call.get("arguments"), dict):
-        return call, None
-    return {}, 'The tool call must be {"name": "search" or "visit", "arguments": {...}}.'
+    if not isinstance(call, dict):
+        return {}, NO_CALL
+    if not isinstance(call.get("name"), str) or not isinstance(call.get("arguments"), dict):
+        return {}, NO_CALL
+    return call, None
 
 
 def after_thought(text: str) -> int:
-    """The position after the last `</think>`; the end of the text if a thought is still open there."""
+    """The position after the last `</think>`; the end of the text if a thought is still open."""
     last = text.rfind("</think>")
     return len(text) if text.rfind("<think>") > last else last + len("</think>")
 
 
 def find_block(text: str, tag: str) -> str | None:
-    """The body of the first block after the thought, else of the first one in it; no block reaches across that border.
-    Plain `find`, because a non-greedy regex takes quadratic time on many openings without a close."""
+    """The body of the first block after the thought, else of the first one in it; no block reaches
+    across that border. Plain `find`, because a non-greedy regex takes quadratic time on many
+    openings without a close."""
     border = after_thought(text)
     for part in (text[border:], text[:border]):
         start = part.find(f"<{tag}>")
         end = part.find(f"</{tag}>", start) if start >= 0 else -1
         if end >= 0:
-            return part[part.rfind(f"<{tag}>", start, end) + len(tag) + 2:end]
+            innermost = part.rfind(f"<{tag}>", start, end)
+            return part[innermost + len(tag) + 2:end]
     return None

@@ -1,16 +1,20 @@
-"""A policy at an OpenAI-compatible completion endpoint (vLLM, SGLang, llama.cpp, ...): POST BASE/completions.
+"""A writer at an OpenAI-compatible completion endpoint (vLLM, SGLang, llama.cpp, ...):
+POST BASE/completions.
 
-The prompt is the token stream itself, as ids where the tokenizer is the served model's own. A server that refuses ids
-is sent text, in which the control tokens that a web page spells are broken up (text/untrusted.py).
+The prompt is the token stream itself, as ids where the tokenizer is the served model's own. A
+server that refuses ids is sent text, in which the control tokens that a web page spells are broken
+up (text/untrusted.py).
 
-What comes back is text. Our tokenizer makes ids of it, which may not be those that were sampled, and there are no
-log-probs. So nothing counts as sampled: such rollouts are for inference and evaluation, never for training. If a server
-calls a prompt too long, its context is full (rollout.py), unless it is the question alone: that is an error.
+What comes back is text. Our tokenizer makes ids of it, which may not be those that were sampled,
+and there are no log-probs. So nothing counts as sampled: such rollouts are for inference and
+evaluation, never for training. If a server calls a prompt too long, its context is full
+(rollout.py), unless it is the question alone: that is an error.
 
-Every setting is sent, since servers have defaults of their own. The seed of a request follows from our seed, the
-rollout's name and number, the turn and the attempt. Each turn is one request in a thread of its own, with the retries
-and deadlines of tools/endpoint.py. A turn that is cut before its reply was read is blank. A server that was there and
-is gone is waited for longer, so that its restart costs no run.
+Every setting is sent, since servers have defaults of their own. The seed of a request follows from
+our seed, the rollout's name and number, the turn and the attempt. Each turn is one request in a
+thread of its own, with the retries of tools/endpoint.py and the deadline of tools/base.py. A turn
+that is cut before its reply was read is blank. A server that was there and is gone is waited for
+longer, so that its restart costs no run.
 """
 
 import hashlib
@@ -33,12 +37,13 @@ from minvenus.tools.endpoint import LONGEST_WAIT, Endpoint, is_too_long
 SECONDS = 3600.0                  # for one request
 LIST_SECONDS = 10.0               # for the list of models
 CHARACTERS = 64                   # of a token at most: what is longer is not worth encoding
-ALL_TOKENS = 1 << 20              # top_k without a limit: more than any vocabulary. Some servers refuse 0, others -1
+ALL_TOKENS = 1 << 20              # top_k without a limit: some servers refuse 0, others -1
 REFUSALS = (400, 422, 500, 501)   # of ids as the prompt
-PATIENCE = 600.0                  # seconds for a server that has answered before to be started again
+PATIENCE = 600.0                  # seconds for a server that has answered to be started again
 TURN_SECONDS = 2 * SECONDS + PATIENCE         # a turn may be asked for with ids, then with text
 GONE = (None, 502, 503, 504)      # no reply, or one of the proxy before it
-HINT = ". Check --api-base (it usually ends in /v1), --api-model, and that the model has room for --max-context tokens"
+HINT = (". Check --api-base (it usually ends in /v1), --api-model, and that the model has room for "
+        "--max-context tokens")
 
 
 class RemoteWriter:
@@ -47,22 +52,33 @@ class RemoteWriter:
     samples = False
     max_context: int | None = None
 
-    def __init__(self, tokenizer: Tokenizer, base: str, model: str, sampling: Sampling, send_ids: bool, seed: int = 0):
-        self.endpoint = Endpoint("completion endpoint", base, "POLICY_API_KEY", model, url_source="--api-base",
-                                 seconds=SECONDS, read_seconds=SECONDS)
-        self.tokenizer, self.sampling, self.send_ids, self.seed = tokenizer, sampling, send_ids, seed
+    def __init__(self, tokenizer: Tokenizer, base: str, model: str, sampling: Sampling,
+                 send_ids: bool, seed: int = 0):
+        self.endpoint = Endpoint(
+            "completion endpoint", base, "POLICY_API_KEY", model,
+            url_source="--api-base",
+            seconds=SECONDS,
+            read_seconds=SECONDS,
+        )
+        self.tokenizer = tokenizer
+        self.sampling = sampling
+        self.send_ids = send_ids
+        self.seed = seed
         self.answered = False                         # the server has answered a request
         self.ids_taken = False                        # ... with ids as the prompt
-        self.said: set[str] = set()                   # what the user has been told
-        self.lock = Lock()                            # of `said`, which the threads of turns change
+        self.announced: set[str] = set()              # what the user has been told
+        self.lock = Lock()                            # of that set: turns have threads
         self.replies: dict[Episode, tuple[Call, Event]] = {}        # the event cancels the request
 
     def served_context(self) -> int | None:
-        """The tokens that the server has room for, as its list of models says; None if it does not say."""
+        """The tokens that the server has room for, as its list of models says; None if it does not
+        say."""
         once = replace(self.endpoint, attempts=1)
+        call = Call("list of models", LIST_SECONDS, once.request, "/models", None)
         try:
-            listed = json.loads(Call("list of models", LIST_SECONDS, once.request, "/models", None).result())
-            [length] = [model["max_model_len"] for model in listed["data"] if model["id"] == self.endpoint.model]
+            models = json.loads(call.result())["data"]
+            [served] = [model for model in models if model["id"] == self.endpoint.model]
+            length = served["max_model_len"]
         except (ToolError, ValueError, LookupError, TypeError, RecursionError):
             return None
         return length if type(length) is int and length > 0 else None
@@ -76,9 +92,12 @@ class RemoteWriter:
     def start(self, episode: Episode, max_tokens: int) -> None:
         attempt = f"{len(episode.turns)}/{len(episode.discarded)}"
         name = f"{self.seed}/{episode.step}/{episode.name}/{episode.number}/{attempt}"
-        seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4]) >> 1        # some servers take 31 bits
+        digest = hashlib.sha256(name.encode()).digest()
+        seed = int.from_bytes(digest[:4]) >> 1        # some servers take 31 bits
+
         endpoint = replace(self.endpoint, cancelled=Event())
-        reply = Call(self.endpoint.name, TURN_SECONDS, self._complete, endpoint, list(episode.stream.ids), max_tokens, seed)
+        ids = list(episode.stream.ids)
+        reply = Call(endpoint.name, TURN_SECONDS, self._complete, endpoint, ids, max_tokens, seed)
         self.replies[episode] = reply, endpoint.cancelled
 
     def step(self) -> bool:
@@ -102,69 +121,85 @@ class RemoteWriter:
             _, cancelled = self.replies.pop(episode)
             cancelled.set()
 
-    # --------------------------------------------------------------------------------------- in the turn's own thread
+    # -------------------------------------------------------------------- in the turn's own thread
 
-    def _complete(self, endpoint: Endpoint, ids: list[int], max_tokens: int, seed: int) -> list[int]:
+    def _complete(self, endpoint: Endpoint, ids: list[int], max_tokens: int,
+                  seed: int) -> list[int]:
         """The ids of a turn. A server that writes more than it was asked for is cut."""
-        s, t = self.sampling, self.tokenizer
+        sampling, tokenizer = self.sampling, self.tokenizer
+        stop_ids = (*tokenizer.stop_ids, tokenizer.tool_response)
         settings: dict[str, Any] = {
-            "max_tokens": max_tokens, "temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k or ALL_TOKENS,
-            "min_p": 0.0, "presence_penalty": s.presence_penalty, "frequency_penalty": 0.0, "repetition_penalty": 1.0,
-            "seed": seed, "stop": [t.spelling[i] for i in (*t.stop_ids, t.tool_response)]}
+            "max_tokens": max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k or ALL_TOKENS,
+            "min_p": 0.0,
+            "presence_penalty": sampling.presence_penalty,
+            "frequency_penalty": 0.0,
+            "repetition_penalty": 1.0,
+            "seed": seed,
+            "stop": [tokenizer.spelling[i] for i in stop_ids],
+        }
         text = self._reply(endpoint, ids, settings)[:CHARACTERS * max_tokens]
-        for i in t.stop_ids:                                # some servers spell the token that ended the turn
-            text = text.split(t.spelling[i], 1)[0]
-        return t.encode_tagged(whole_characters(text))[:max_tokens]
+        for i in tokenizer.stop_ids:                  # some servers spell the id that ended it
+            text = text.split(tokenizer.spelling[i], 1)[0]
+        return tokenizer.encode_tagged(whole_characters(text))[:max_tokens]
 
     def _reply(self, endpoint: Endpoint, ids: list[int], settings: dict[str, Any]) -> str:
         """The reply to the prompt, which is sent as ids, or as text if the server refuses ids."""
-        refused = None
+        refusal = None
         if self.send_ids:
-            stops = [*self.tokenizer.stop_ids, self.tokenizer.tool_response]
+            stop_ids = [*self.tokenizer.stop_ids, self.tokenizer.tool_response]
             try:
-                text = self._ask(endpoint, ids, settings | {"stop_token_ids": stops})
+                text = self._ask(endpoint, ids, settings | {"stop_token_ids": stop_ids})
                 self.ids_taken = True
                 return text
             except ToolError as error:
                 if self.ids_taken or error.status not in REFUSALS or is_too_long(error):
                     raise
-                refused = error
+                refusal = error
+
         text = self._ask(endpoint, safe_text(self.tokenizer, ids), settings)
-        if refused is not None:
+        if refusal is not None:
             self.send_ids = False
-            self._say_once("text", f"prompts are sent as text (--no-prompt-ids does so at once), for of ids {refused}")
+            self._announce("text", "prompts are sent as text (--no-prompt-ids does so at once), "
+                                   f"for of ids {refusal}")
         return text
 
     def _ask(self, endpoint: Endpoint, prompt: list[int] | str, settings: dict[str, Any]) -> str:
         """The text of the reply. A server that has answered before may be gone for a while."""
-        until = None                          # patience begins when the server is first missed
+        until = None                                  # patience begins when it is first missed
         while True:
             try:
-                text = endpoint.complete(prompt, **settings)["text"]
+                text = endpoint.complete(prompt, **settings)
                 self.answered = True
-                self.said.discard("gone")
+                self.announced.discard("gone")
                 return text
             except ToolError as error:
-                until = until or time.monotonic() + PATIENCE
+                now = time.monotonic()
+                until = until or now + PATIENCE
                 gone = error.status in GONE and error.kind != "timeout"
-                waits = self.answered and time.monotonic() < until and not endpoint.cancelled.is_set()
+                waits = self.answered and now < until and not endpoint.cancelled.is_set()
                 if not gone or not waits:
                     hint = HINT if error.status in (400, 404) else ""
                     raise ToolError(error.kind, f"{error}{hint}", error.status) from None
-                self._say_once("gone", f"waiting up to {PATIENCE / 60:g} minutes for the server to come back: {error}")
+                self._announce("gone", f"waiting up to {PATIENCE / 60:g} minutes for the server to "
+                                       f"come back: {error}")
                 if endpoint.cancelled.wait(min(error.wait, LONGEST_WAIT)):
                     raise
 
-    def _say_once(self, about: str, words: str) -> None:
+    def _announce(self, topic: str, words: str) -> None:
+        """Tell the user, once for each topic."""
         with self.lock:
-            if about not in self.said:
-                self.said.add(about)
-                print(f"\n{words}", file=sys.stderr, flush=True)       # a progress line may stand there
+            if topic not in self.announced:
+                self.announced.add(topic)
+                print(f"\n{words}", file=sys.stderr, flush=True)    # after a progress line
 
 
 def safe_text(tokenizer: Tokenizer, ids: list[int]) -> str:
-    """The text of a stream in which only its own added tokens are spelled. In questions and observations, which others
-    wrote, the control tokens of all models are broken up; elsewhere those of the tokenizer."""
+    """The text of a stream in which only its own added tokens are spelled. In questions and
+    observations, which others wrote, the control tokens of all models are broken up; elsewhere
+    those of the tokenizer."""
     at_added = splitter(tokenizer.added)
     parts: list[str] = []
     user = False
@@ -173,6 +208,9 @@ def safe_text(tokenizer: Tokenizer, ids: list[int]) -> str:
         if not added:
             if parts and parts[-1].endswith("<|im_start|>"):
                 user = text.startswith("user\n")
-            text = break_up(text) if user else at_added.sub(lambda match: break_up(match[0]), text)
+            if user:
+                text = break_up(text)
+            else:
+                text = at_added.sub(lambda match: break_up(match[0]), text)
         parts.append(text)
     return "".join(parts)

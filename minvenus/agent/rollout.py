@@ -4,7 +4,7 @@
                              -> a call: run the tool, show the result, write the next turn
                              -> neither: show what is wrong with it, write the next turn
 
-    with RolloutLoop(writer, tokenizer, agent_format) as loop:
+    with RolloutLoop(writer, agent_format) as loop:
         loop.add(question, tools_for, n=8)
         for episodes in loop.run():         # they have ended, and their pages are still there
             ...
@@ -30,7 +30,6 @@ from minvenus.agent.prompt import AgentFormat
 from minvenus.agent.protocol import ParsedTurn, parse_turn, retry_reason
 from minvenus.config import ConfigError
 from minvenus.text.chat import Stream
-from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import FAULTS, FailureGuard, ToolCall, ToolError, ToolResult, run_tool
 from minvenus.tools.endpoint import is_too_long
 from minvenus.types import Question
@@ -52,19 +51,19 @@ class RolloutLoop:
     thrown away, "end" when episode.rollout is set.
     """
 
-    def __init__(self, writer, tokenizer: Tokenizer, agent_format: AgentFormat, *,
-                 tool_threads: int | None = 16, tool_seconds: float = 450.0,
-                 max_malformed: int = 0, guard: FailureGuard | None = None):
+    def __init__(self, writer, agent_format: AgentFormat, *, tool_threads: int | None = 16,
+                 tool_seconds: float = 450.0, max_malformed: int = 0,
+                 guard: FailureGuard | None = None):
         if writer.max_context is not None and agent_format.max_context > writer.max_context:
             raise ConfigError(
                 f"max_context {agent_format.max_context} is more than the {writer.max_context} "
                 "tokens that the model and the cache have room for: lower it, or raise the number "
                 "of pages")
         self.writer = writer
-        self.tokenizer = tokenizer
+        self.tokenizer = writer.tokenizer
         self.format = agent_format
         self.system = agent_format.prompt
-        self.limits = Limits(tokenizer, agent_format)
+        self.limits = Limits(self.tokenizer, agent_format)
         self.tool_threads = tool_threads
         self.tool_seconds = tool_seconds
         self.max_malformed = max_malformed
@@ -170,7 +169,7 @@ class RolloutLoop:
         while self.waiting:
             group = self.waiting.pop(0)
             count = self.writer.fitting(group, self.open, self.format.max_context)
-            if count > 0:
+            if count:
                 self.writer.open(group[:count])
             for episode in group[:count]:
                 episode.started = time.monotonic()
@@ -243,7 +242,8 @@ class RolloutLoop:
                 if busy < self.tool_threads:
                     busy += 1
                     episode.call_started = time.monotonic()
-                    episode.running_call = ToolCall(episode.tools, name, arguments, self.tool_seconds)
+                    seconds = self.tool_seconds
+                    episode.running_call = ToolCall(episode.tools, name, arguments, seconds)
             elif episode.running_call.done():
                 # raises what must stop the run: ConfigError
                 self._finish_call(episode, episode.running_call.result())
@@ -291,9 +291,9 @@ class RolloutLoop:
             episode.end_turn(text, parse_turn(text), self.writer.samples, last=True)
             self.watch("turn", episode)
         # where the run or an endpoint failed, the last turn says nothing about the model's format
-        self._end(episode, termination, error, graded=termination == "timeout")
+        self._end(episode, termination, error, check_last=termination == "timeout")
 
     def _end(self, episode: Episode, termination: str, error: str | None = None,
-             graded: bool = True) -> None:
-        episode.end(termination, error, self.system, graded)
+             check_last: bool = True) -> None:
+        episode.end(termination, error, self.system, check_last)
         self.watch("end", episode)

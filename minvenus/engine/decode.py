@@ -15,11 +15,9 @@ S sequences, K kv heads, G query heads of one, D channels, L tokens of the longe
 for tokens in a row, N tokens of a step.
 """
 
-import ctypes
 import math
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple
 
 import numpy
@@ -33,11 +31,6 @@ from minvenus.model.qwen3 import Qwen3, frequencies, rotate, rotation
 
 LARGEST_PLAIN = 2**24      # numbers in a small model's matrices: 64 MiB
 LARGEST_COPY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 3    # of the memory
-M_TRIM_THRESHOLD = -1      # of mallopt
-M_MMAP_THRESHOLD = -3
-
-
-# ------------------------------------------------------------------------------ keys and values
 
 
 class DecodeCache:
@@ -68,7 +61,8 @@ class DecodeCache:
         where padding or shared pages would make this copy too large."""
         lengths = [table.num_computed for table in tables]
         longest = max(lengths) + 1
-        if len(tables) * longest > min(2 * sum(lengths) + 4096, self.most_tokens):
+        most_tokens = min(2 * sum(lengths) + 4096, self.most_tokens)
+        if len(tables) * longest > most_tokens:
             return False
 
         _, rows, _, room, _ = self.k.shape
@@ -99,25 +93,30 @@ class DecodeCache:
 
     def _fetch(self, row: int, table: BlockTable, start: int) -> None:
         """Copy the tokens from `start` on from their pages."""
-        size, end = self.page_size, table.num_computed
+        size = self.page_size
+        end = table.num_computed
         first = start // size
         pages = torch.tensor(table.pages[first:-(-end // size)])
         span = slice(start - first * size, end - first * size)
-        for cache, page_tensor in ((self.k, self.k_pages), (self.v, self.v_pages)):
-            tokens = page_tensor.index_select(1, pages).flatten(1, 2)[:, span]   # [layers, n, K, D]
-            cache[:, row, :, start:end] = tokens.transpose(1, 2)
+        for source, target in ((self.k_pages, self.k), (self.v_pages, self.v)):
+            tokens = source.index_select(1, pages).flatten(1, 2)     # [layers, slots, K, D]
+            tokens = tokens[:, span].transpose(1, 2)
+            target[:, row, :, start:end] = tokens
 
     def attend(self, positions: Tensor):
         """attend(layer, q [S, H, D], k and v [S, K, D]) -> [S, H, D] for the tables held, whose new
         tokens are at `positions`."""
-        count, longest, heads = len(self.tables), max(self.lengths), self.k.shape[2]
+        count = len(self.tables)
+        longest = max(self.lengths)
+        heads = self.k.shape[2]
         rows: slice | Tensor = slice(count)
         place: int | Tensor = longest - 1                        # the same in all rows
         bias = None
         if min(self.lengths) < longest:
             rows, place = torch.arange(count), positions
-            unseen = torch.arange(longest) > positions[:, None]                          # [S, L]
-            bias = torch.zeros_like(unseen, dtype=self.k.dtype).masked_fill_(unseen, -torch.inf)
+            unseen = torch.arange(longest) > positions[:, None]                      # [S, L]
+            bias = torch.zeros_like(unseen, dtype=self.k.dtype)
+            bias.masked_fill_(unseen, -torch.inf)
             bias = bias[:, None, None]
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -125,11 +124,13 @@ class DecodeCache:
             self.v[layer][rows, :, place] = v
             keys = self.k[layer, :count, :, :longest]                                # [S, K, L, D]
             values = self.v[layer, :count, :, :longest]
-            grouped = (q * q.shape[-1] ** -0.5).unflatten(1, (heads, -1))            # [S, K, G, D]
-            scores = query_key_products(grouped, keys)                               # [S, K, G, L]
+            scale = q.shape[-1] ** -0.5
+            queries = (q * scale).unflatten(1, (heads, -1))                          # [S, K, G, D]
+            scores = query_key_products(queries, keys)                               # [S, K, G, L]
             if bias is not None:
                 scores += bias
-            return weighted_values(scores.softmax(dim=-1), values).flatten(1, 2)
+            weights = scores.softmax(dim=-1)
+            return weighted_values(weights, values).flatten(1, 2)
 
         return attend
 
@@ -143,7 +144,9 @@ def query_key_products(queries: Tensor, keys: Tensor) -> Tensor:
     if torch.get_num_threads() > 1:
         return torch.matmul(keys, queries.transpose(2, 3)).transpose(2, 3)
     out = queries.new_empty(*queries.shape[:-1], keys.shape[2])
-    numpy.matmul(keys[:, :, None].numpy(), queries[..., None].numpy(), out=out[..., None].numpy())
+    matrices = keys[:, :, None].numpy()
+    columns = queries[..., None].numpy()
+    numpy.matmul(matrices, columns, out=out[..., None].numpy())
     return out
 
 
@@ -152,8 +155,9 @@ def weighted_values(weights: Tensor, values: Tensor) -> Tensor:
     if torch.get_num_threads() > 1:
         return torch.matmul(weights, values)
     out = weights.new_empty(*weights.shape[:-1], values.shape[3])
-    rows = out[..., None, :].numpy()
-    numpy.matmul(weights[..., None, :].numpy(), values[:, :, None].numpy(), out=rows)
+    rows = weights[..., None, :].numpy()
+    matrices = values[:, :, None].numpy()
+    numpy.matmul(rows, matrices, out=out[..., None, :].numpy())
     return out
 
 
@@ -201,7 +205,6 @@ class MergedModel:
         self.embedding = model.model.embed_tokens.weight
         numbers = sum(parameter.numel() for parameter in model.parameters())
         if numbers > LARGEST_PLAIN and torch.backends.mkldnn.is_available():
-            keep_freed_memory()
             self.matrices = PACKED_FOR_ONE if sequences == 1 else PACKED
             self.best_rows = 1 if sequences == 1 else math.inf
         else:
@@ -219,10 +222,11 @@ class MergedModel:
     def _merge(self, layer) -> MergedLayer:
         attention, mlp, config = layer.self_attn, layer.mlp, self.config
         store = self.matrices.store
-        qkv = torch.cat((attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight))
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        qkv = torch.cat([projection.weight for projection in projections])
         qkv_bias = qk_norm = None
         if config.qkv_bias:
-            qkv_bias = torch.cat((attention.q_proj.bias, attention.k_proj.bias, attention.v_proj.bias))
+            qkv_bias = torch.cat([projection.bias for projection in projections])
         if config.qk_norm:
             q_norm = scaled_weight(attention.q_norm).expand(config.num_attention_heads, -1)
             k_norm = scaled_weight(attention.k_norm).expand(config.num_key_value_heads, -1)
@@ -240,7 +244,8 @@ class MergedModel:
     def logits(self, hidden: Tensor) -> Tensor:
         return self.matrices.product(hidden, self.head)
 
-    def model(self, tokens: Tensor, positions: Tensor, attend, rows: Tensor | None = None) -> Tensor:
+    def model(self, tokens: Tensor, positions: Tensor, attend,
+              rows: Tensor | None = None) -> Tensor:
         """Hidden states of tokens [N] -> [N, hidden], or of `rows` of them."""
         config = self.config
         _, product, add_product = self.matrices
@@ -251,18 +256,21 @@ class MergedModel:
             qkv = product(self._normalise(x), layer.qkv)
             if layer.qkv_bias is not None:
                 qkv += layer.qkv_bias
-            qkv = qkv.unflatten(1, (-1, config.head_dim))                            # [N, H + 2 K, D]
+            qkv = qkv.unflatten(1, (-1, config.head_dim))                    # [N, H + 2 K, D]
             qk, v = qkv.split((heads + kv_heads, kv_heads), dim=1)
             if layer.qk_norm is not None:
                 qk = self._normalise(qk).mul_(layer.qk_norm)
-            qk = rotate(qk, cos, sin)
-            q, k = qk.split((heads, kv_heads), dim=1)
+            q, k = rotate(qk, cos, sin).split((heads, kv_heads), dim=1)
             if rows is not None and index + 1 == len(self.layers):
-                q, x = q[rows], x[rows]
-            add_product(x, attend(index, q, k, v).flatten(1), layer.out)
+                q = q[rows]
+                x = x[rows]
+            mixed = attend(index, q, k, v).flatten(1)
+            add_product(x, mixed, layer.out)
 
-            gate, up = product(self._normalise(x), layer.gate_up).chunk(2, dim=1)
-            add_product(x, F.silu(gate, inplace=True).mul_(up), layer.down)
+            gate_up = product(self._normalise(x), layer.gate_up)
+            gate, up = gate_up.chunk(2, dim=1)
+            activated = F.silu(gate, inplace=True).mul_(up)
+            add_product(x, activated, layer.down)
         return self._normalise(x).mul_(self.norm)
 
     def _normalise(self, x: Tensor) -> Tensor:
@@ -300,12 +308,3 @@ def add_packed_product(total: Tensor, x: Tensor, weight: Tensor) -> None:
 PLAIN = Matrices(transposed, torch.mm, Tensor.addmm_)
 PACKED = Matrices(packed, packed_product, add_packed_product)
 PACKED_FOR_ONE = Matrices(packed_for_one, packed_product, add_packed_product)
-
-
-def keep_freed_memory() -> None:
-    """Else glibc gives large tensors back to the system when they are freed, and every page of the
-    next one costs a fault: 3 to 5 % of a prefill of the 0.6B shape. Up to 512 MiB are kept."""
-    with suppress(OSError, AttributeError):              # another C library
-        libc = ctypes.CDLL(None)
-        for name in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-            libc.mallopt(name, 2**29)

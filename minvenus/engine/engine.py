@@ -34,8 +34,9 @@ from minvenus.engine.sampler import Completion, Noise, Sampler, Sampling
 from minvenus.engine.scheduler import Counters, Job, Scheduler, Sequence, Work
 from minvenus.model.precision import fill
 
+Tokens = list[int]
 # (prefix, lengths n of it to score after, continuation)
-ScoreRequest = tuple[Sequence | list[int], list[int], list[int]]
+ScoreRequest = tuple[Sequence | Tokens, list[int], Tokens]
 
 
 class Engine:
@@ -62,9 +63,9 @@ class Engine:
         self.sampler = Sampler(vocab_limit or size)
         self._opened = 0                                 # sequences so far
 
-    # ------------------------------------------------------------------------ the life of a sequence
+    # ----------------------------------------------------------------------- the life of a sequence
 
-    def open(self, tokens: list[int], question: int | str = "", rollout: int = 0,
+    def open(self, tokens: Tokens, question: int | str = "", rollout: int = 0,
              step: int | None = None) -> Sequence:
         """A sequence that begins with `tokens`. The list stays the caller's: the engine appends
         what it draws, and the caller may append to it between two turns, such as an observation.
@@ -76,7 +77,7 @@ class Engine:
         self.scheduler.sequences.append(sequence)
         return sequence
 
-    def open_group(self, prompts: list[list[int]], question: int | str = "", rollout: int = 0,
+    def open_group(self, prompts: list[Tokens], question: int | str = "", rollout: int = 0,
                    step: int | None = None) -> list[Sequence]:
         """Sequences on shared pages, with rollout numbers from `rollout` on. `prompts` has an equal
         list for each of them: the prompt is computed once, but for its last token."""
@@ -147,7 +148,7 @@ class Engine:
         self._run(sequences)
         return [sequence.completion() for sequence in sequences]
 
-    def generate(self, prompts: list[list[int]], sampling: Sampling,
+    def generate(self, prompts: list[Tokens], sampling: Sampling,
                  n: int = 1) -> list[list[Completion]]:
         """n completions of every prompt."""
         if n < 1:
@@ -164,7 +165,7 @@ class Engine:
 
     # -------------------------------------------------------------------------------------- scoring
 
-    def score(self, prefix: Sequence | list[int], continuations: list[list[int]],
+    def score(self, prefix: Sequence | Tokens, continuations: list[Tokens],
               temperature: float = 1.0) -> list[list[float]]:
         """Log-probs of each continuation's tokens after the prefix: plain softmax."""
         length = len(prefix.tokens if isinstance(prefix, Sequence) else prefix)
@@ -204,7 +205,7 @@ class Engine:
             for sequence in opened.values():
                 self.close(sequence)
 
-    def _open_once(self, opened: dict[tuple, Sequence], n: int, tokens: list[int]) -> Sequence:
+    def _open_once(self, opened: dict[tuple, Sequence], n: int, tokens: Tokens) -> Sequence:
         """A sequence of these tokens that is scored from token n on; 0 = a prefix."""
         key = (n, *tokens)
         if key not in opened:
@@ -262,8 +263,8 @@ class Engine:
 
     # --------------------------------------------------------------------------------------- checks
 
-    def _check_request(self, prefix: Sequence | list[int], lengths: list[int],
-                       continuation: list[int]) -> None:
+    def _check_request(self, prefix: Sequence | Tokens, lengths: list[int],
+                       continuation: Tokens) -> None:
         if isinstance(prefix, Sequence):
             self._check_idle(prefix)
             prefix = prefix.tokens
@@ -277,9 +278,9 @@ class Engine:
         if sequence not in self.scheduler.sequences:
             raise ValueError(f"sequence {sequence.number} is closed")
         if sequence.job:
-            raise ValueError(f"sequence {sequence.number} is running: wait until its turn has ended")
+            raise ValueError(f"sequence {sequence.number} is running: wait until its turn ends")
 
-    def _check_tokens(self, tokens: list[int]) -> None:
+    def _check_tokens(self, tokens: Tokens) -> None:
         size = self.config.vocab_size
         if not tokens or min(tokens) < 0 or max(tokens) >= size:
             raise ValueError(f"need at least one token, all in 0 to {size - 1}; got {len(tokens)}, "
@@ -289,11 +290,11 @@ class Engine:
         """Refuse what could never run, not even alone."""
         limit = self.config.max_position_embeddings
         if length + more > limit:
-            raise ValueError(f"{length} tokens and up to {more} more are {length + more}, the model "
-                             f"has room for {limit} (max_position_embeddings): lower max_tokens or "
-                             "shorten the sequence")
+            raise ValueError(f"{length} tokens and up to {more} more are {length + more}, the "
+                             f"model has room for {limit} (max_position_embeddings): lower "
+                             "max_tokens or shorten the sequence")
         needed = self.pool.pages_for(length + more - 1)  # the last token is never run
         if needed > self.pool.count:
-            raise ValueError(f"need {needed} pages of {self.pool.page_size} for {length} tokens and "
-                             f"up to {more} more, the pool has {self.pool.count}: raise pages or "
-                             "lower max_tokens")
+            raise ValueError(f"need {needed} pages of {self.pool.page_size} for {length} tokens "
+                             f"and up to {more} more, the pool has {self.pool.count}: raise pages "
+                             "or lower max_tokens")

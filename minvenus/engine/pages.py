@@ -71,8 +71,8 @@ class PagePool:
         return table
 
     def extend(self, table: BlockTable, count: int) -> list[tuple[int, int]] | None:
-        """Make room for `count` more tokens. Returns (from, to) pairs: pages to copy before anything
-        is written. None if there are too few free pages; then nothing was changed."""
+        """Make room for `count` more tokens. Returns (from, to) pairs: pages to copy before any is
+        written. None if there are too few free pages; then nothing was changed."""
         place, filled = divmod(table.num_computed, self.page_size)   # of the first new token
         missing = max(0, self.pages_for(table.num_computed + count) - len(table.pages))
         shared = filled > 0 and self._holders[table.pages[place]] > 1
@@ -132,7 +132,7 @@ class PagePool:
         self._key = [None] * self.count
         self._content = [None] * self.count
 
-    # ---------------------------------------------------------------------------- one page at a time
+    # --------------------------------------------------------------------------- one page at a time
 
     def _take(self, page: int) -> None:
         if self._holders[page] == 0:

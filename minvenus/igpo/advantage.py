@@ -52,11 +52,11 @@ class GroupStats:
 
 @dataclass(frozen=True)
 class AdvantageRecord:
-    """Advantages and every number they were made of, for reports and tests."""
+    """Advantages and all intermediate numbers, for reports and tests."""
 
     advantages: list[list[float]]            # A[i][t], T_i entries, the last turn's included
-    terms: list[PerTurn]          # r~[i][t], T_i entries: what the sum adds up
-    turn_z: list[PerTurn]         # z_IG[i][t], T_i - 1 entries
+    terms: list[PerTurn]                     # r~[i][t], T_i entries: what the sum adds up
+    turn_z: list[PerTurn]                    # z_IG[i][t], T_i - 1 entries
     outcome_z: list[float]                   # z_O[i]
     groups: dict[int, GroupStats]
     scale: float                             # s
@@ -79,18 +79,18 @@ def advantage_record(rewards: list[TurnRewards], groups: list[int],
                 raise ValueError(f"rollout {i}: rewards must be finite, below 1e100, got {r}")
 
     stats = {}
-    for group in dict.fromkeys(groups):
-        members = [r for r, g in zip(rewards, groups, strict=True) if g == group]
-        stats[group] = group_stats(members, recipe)
+    for name in dict.fromkeys(groups):
+        members = [r for r, group in zip(rewards, groups, strict=True) if group == name]
+        stats[name] = group_stats(members, recipe)
 
     # 1. Normalise within each group.
     outcome_z = []
     turn_z = []
-    for r, group in zip(rewards, groups, strict=True):
-        compared = stats[group]
-        outcome_z.append(z_score(r.outcome, compared.outcome_mean, compared.outcome_std, recipe))
-        mean = compared.turn_reward_mean if recipe.center_gain else 0.0
-        spread = compared.turn_reward_spread
+    for r, name in zip(rewards, groups, strict=True):
+        group = stats[name]
+        outcome_z.append(z_score(r.outcome, group.outcome_mean, group.outcome_std, recipe))
+        mean = group.turn_reward_mean if recipe.center_gain else 0.0
+        spread = group.turn_reward_spread
         turn_z.append([None if value is None else z_score(value, mean, spread, recipe)
                        for value in r.turns])
 
@@ -152,7 +152,7 @@ def z_score(value: float, mean: float, spread: float, recipe: Recipe) -> float:
 
 
 def ig_scale(outcome_z: list[float], turn_z: list[PerTurn]) -> tuple[float, float, float]:
-    """(mean |z_O|, mean |z_IG|, s): s brings the second to the first.
+    """(mean |z_O|, mean |z_IG|, s): s scales mean |z_IG| to mean |z_O|.
 
     Where no group has two different outcomes mean |z_O| is 0: the floor then keeps the turn
     rewards at a mean size of 0.3. The cap bounds s where most z_IG are 0, as in groups with a
@@ -167,8 +167,7 @@ def ig_scale(outcome_z: list[float], turn_z: list[PerTurn]) -> tuple[float, floa
     return outcome_size, turn_size, min(scale, SCALE_CAP)
 
 
-def turn_terms(turn_z: PerTurn, outcome_z: float, factor: float,
-               recipe: Recipe) -> PerTurn:
+def turn_terms(turn_z: PerTurn, outcome_z: float, factor: float, recipe: Recipe) -> PerTurn:
     """r~ of every turn of a rollout, the last turn's included; None where there is no reward."""
     terms: PerTurn = []
     for z in turn_z:
@@ -185,7 +184,7 @@ def turn_terms(turn_z: PerTurn, outcome_z: float, factor: float,
 def turn_returns(terms: PerTurn, penalties: list[bool], recipe: Recipe) -> list[float]:
     """The discounted sum of the terms from each turn on. The last term is never absent.
 
-    discount_over="turns":    an absent term adds nothing and still costs a factor gamma.
+    discount_over="turns":    an absent term adds nothing; later terms are discounted all the same.
     discount_over="rewards":  only rewarded turns cost a factor gamma. A turn without a reward
                               takes the return of the next rewarded turn; it skips penalties,
                               unless penalty_scope="segment" shares them.

@@ -30,11 +30,13 @@ def attention_reference(q, k, v, cu_seqlens):
     rows = []
     for start, end in pairwise(cu_seqlens.tolist()):
         for i in range(start, end):
-            keys = k[start:i + 1].repeat_interleave(group, dim=1).float()  # [i + 1 - start, H, D]
-            values = v[start:i + 1].repeat_interleave(group, dim=1).float()
+            seen = slice(start, i + 1)
+            keys = k[seen].float().repeat_interleave(group, dim=1)             # [seen, H, D]
+            values = v[seen].float().repeat_interleave(group, dim=1)
             scores = torch.einsum("hd,jhd->hj", q[i].float(), keys) * scale
             weights = scores.softmax(dim=-1)
-            rows.append(torch.einsum("hj,jhd->hd", weights, values).to(q.dtype))
+            row = torch.einsum("hj,jhd->hd", weights, values)
+            rows.append(row.to(q.dtype))
     return torch.stack(rows) if rows else torch.empty_like(q)
 
 
@@ -42,9 +44,9 @@ def attention_torch(q, k, v, cu_seqlens):
     """One fused call per sequence: no padding and no mask, so no work on masked pairs."""
     lengths = cu_seqlens.diff().tolist()
     # split, not slices: the backward pass of a slice fills a whole [N, ...] tensor per sequence
-    sequences = zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True)
+    parts = [x.split(lengths) for x in (q, k, v)]
     outputs = []
-    for qkv in sequences:
+    for qkv in zip(*parts, strict=True):
         qs, ks, vs = (x.transpose(0, 1)[None] for x in qkv)                    # [1, heads, L, D]
         out = F.scaled_dot_product_attention(qs, ks, vs, is_causal=True, enable_gqa=True)
         outputs.append(out[0].transpose(0, 1))
@@ -59,7 +61,7 @@ def attention_triton(q, k, v, cu_seqlens, max_seqlen=None):
     if not 16 <= q.shape[2] <= 128:
         raise ValueError(f"the Triton kernels take a head_dim from 16 to 128, got {q.shape[2]}")
     if max_seqlen is None:
-        max_seqlen = int(cu_seqlens.diff().max()) if len(cu_seqlens) > 1 else 0
+        max_seqlen = max(cu_seqlens.diff().tolist(), default=0)
     if max_seqlen == 0:
         return q * 1.0                                       # no tokens; still part of the graph
     # imported here: triton does not exist everywhere

@@ -85,19 +85,27 @@ def matmul(a, b, out, add=False, factor=1.0):
         out.copy_(product)
 
 
+def logit_chunks(hidden, weight, temperature, chunk):
+    """(rows, z [chunk, V]) of every chunk of positions; all z are in one piece of memory."""
+    n = len(hidden)
+    tile = hidden.new_empty((min(chunk, n), len(weight)), dtype=accumulator(hidden))
+    for start in range(0, n, chunk):
+        end = min(start + chunk, n)
+        rows = slice(start, end)
+        z = tile[:end - start]
+        matmul(hidden[rows], weight.T, z, factor=1 / temperature)
+        yield rows, z
+
+
 class ChunkedLogprob(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, weight, targets, temperature, chunk, entropy):
-        n, dtype = len(hidden), accumulator(hidden)
         h, w = multiplicand(hidden), multiplicand(weight)
-        tile = h.new_empty((min(chunk, n), len(w)), dtype=dtype)
-        logp, lse, entropies = (h.new_empty(n, dtype=dtype) for _ in range(3))
+        logp = h.new_empty(len(h), dtype=accumulator(hidden))
+        lse = torch.empty_like(logp)
+        entropies = torch.empty_like(logp)
 
-        for start in range(0, n, chunk):
-            rows = slice(start, min(start + chunk, n))
-            z = tile[:rows.stop - start]                                       # [chunk, V]
-            matmul(h[rows], w.T, z, factor=1 / temperature)
-
+        for rows, z in logit_chunks(h, w, temperature, chunk):
             target_z = z.gather(1, targets[rows, None])[:, 0]
             highest = z.amax(dim=1)
             z.sub_(highest[:, None])                         # so that exp cannot overflow
@@ -106,7 +114,8 @@ class ChunkedLogprob(torch.autograd.Function):
             lse[rows] = highest + total.log()
             logp[rows] = target_z - lse[rows]
             if entropy:
-                entropies[rows] = total.log() - exp.mul_(z).sum(dim=1) / total
+                mean_z = exp.mul_(z).sum(dim=1) / total      # of z less the highest
+                entropies[rows] = total.log() - mean_z
 
         ctx.save_for_backward(hidden, weight, targets, lse)
         ctx.options = temperature, chunk
@@ -119,21 +128,15 @@ class ChunkedLogprob(torch.autograd.Function):
         hidden, weight, targets, lse = ctx.saved_tensors
         temperature, chunk = ctx.options
         hidden_trained, weight_trained = ctx.needs_input_grad[:2]
-
-        n, dtype = len(hidden), lse.dtype
         h, w = multiplicand(hidden), multiplicand(weight)
-        tile = h.new_empty((min(chunk, n), len(w)), dtype=dtype)
-        d_hidden = torch.empty_like(h, dtype=dtype) if hidden_trained else None
-        d_weight = torch.zeros_like(w, dtype=dtype) if weight_trained else None
+        d_hidden = torch.empty_like(h, dtype=lse.dtype) if hidden_trained else None
+        d_weight = torch.zeros_like(w, dtype=lse.dtype) if weight_trained else None
 
-        for start in range(0, n, chunk):
-            rows = slice(start, min(start + chunk, n))
+        for rows, z in logit_chunks(h, w, temperature, chunk):
             g = grad_logp[rows, None]                                          # [chunk, 1]
-            z = tile[:rows.stop - start]                     # [chunk, V]: logits, then p, then dz
-            matmul(h[rows], w.T, z, factor=1 / temperature)
-            z.sub_(lse[rows, None]).exp_().mul_(-g)
-            dz = z.scatter_add_(1, targets[rows, None], g).to(h.dtype)
-
+            z.sub_(lse[rows, None]).exp_()                   # p
+            z.mul_(-g).scatter_add_(1, targets[rows, None], g)           # dz
+            dz = z.to(h.dtype)
             if hidden_trained:
                 matmul(dz, w, d_hidden[rows], factor=1 / temperature)
             if weight_trained:                               # summed over all chunks, rounded once

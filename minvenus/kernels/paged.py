@@ -25,7 +25,6 @@ import torch.nn.functional as F
 from minvenus.kernels.attention import uses_triton
 
 MASK_NUMBERS = 2**22      # most numbers in the mask of one call: 16 MiB in float32
-GROUP_NUMBERS = 2**19     # most keys gathered for several sequences: with the values 4 MiB
 
 
 def write_pages(k, v, k_pages, v_pages, slots):
@@ -62,73 +61,41 @@ def paged_attention_reference(q, k_pages, v_pages, block_table, lengths, cu_quer
 
 @torch.no_grad()
 def paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries):
-    """Gather the pages of like sequences, then fused attention over exactly their keys.
+    """For each sequence: gather its pages, then fused attention over exactly its keys.
 
-    The gathered pages stay in the CPU's cache, and nothing is padded. A long chunk is cut so that
-    its mask stays small.
+    A long chunk is cut so that its mask stays small.
     """
-    page, kv_heads, channels = k_pages.shape[1:]
-    page_numbers = page * kv_heads * channels
-    bounds = cu_queries.tolist()
-    runs = like_sequences(bounds, lengths.tolist(), page, GROUP_NUMBERS // page_numbers)
-    page_counts = [len(run) * -(-length // page) for run, _, length in runs]
-    # one piece of memory for all runs: fresh memory is slow
-    gathered = k_pages.new_empty(2, max(page_counts, default=0), page_numbers)
+    page = k_pages.shape[1]
     table = block_table.long()
     out = torch.empty_like(q)
+    for s, (start, end) in enumerate(pairwise(cu_queries.tolist())):
+        if start == end:
+            continue
+        length = int(lengths[s])
+        pages = table[s, :-(-length // page)]
+        k = k_pages.index_select(0, pages).flatten(0, 1).transpose(0, 1)       # [K, L or more, D]
+        v = v_pages.index_select(0, pages).flatten(0, 1).transpose(0, 1)
 
-    for (run, queries, length), count in zip(runs, page_counts, strict=True):
-        pages = table[run.start:run.stop, :count // len(run)].flatten()
-        kv = []
-        for x, memory in zip((k_pages, v_pages), gathered, strict=True):
-            x = torch.index_select(x.flatten(1), 0, pages, out=memory[:count])
-            x = x.view(len(run), -1, kv_heads, channels)
-            kv.append(x.transpose(1, 2))                     # [B, K, L rounded up to pages, D]
-        k, v = kv
-
-        tokens = slice(bounds[run.start], bounds[run.stop])
-        run_q = q[tokens].unflatten(0, (len(run), queries))                    # [B, n_s, H, D]
-        run_out = out[tokens].unflatten(0, (len(run), queries))
         step = max(1, MASK_NUMBERS // length)
-        for first in range(0, queries, step):
-            last = min(first + step, queries)
-            seen = length - (queries - last)                 # keys that the last query sees
-            part = run_q[:, first:last].transpose(1, 2)                        # [B, H, n, D]
-            part_out = attend_last(part, k[:, :, :seen], v[:, :, :seen])
-            run_out[:, first:last] = part_out.transpose(1, 2)
+        for first in range(start, end, step):
+            last = min(first + step, end)
+            seen = length - (end - last)                     # keys that the last query sees
+            part = q[first:last].transpose(0, 1)                               # [H, n, D]
+            part_out = attend_last(part, k[:, :seen], v[:, :seen])
+            out[first:last] = part_out.transpose(0, 1)
     return out
 
 
-def like_sequences(bounds, lengths, page, most_pages):
-    """Runs of neighbours with the same number of queries, not 0, and of keys.
-
-    A list of (range of sequences, queries, length). A run ends where its pages would leave the
-    CPU's cache.
-    """
-    shapes = []
-    for (start, end), length in zip(pairwise(bounds), lengths, strict=True):
-        shapes.append((end - start, length))
-
-    runs = []
-    first = 0
-    for s, (queries, length) in enumerate(shapes):
-        full = (s + 2 - first) * -(-length // page) > most_pages
-        if full or shapes[s + 1:s + 2] != [shapes[s]]:
-            if queries:
-                runs.append((range(first, s + 1), queries, length))
-            first = s + 1
-    return runs
-
-
 def attend_last(q, k, v):
-    """Causal attention of the last n of L tokens: q [B, H, n, D], k and v [B, K, L, D]."""
-    queries, keys = q.shape[2], k.shape[2]
+    """Causal attention of the last n of L tokens: q [H, n, D], k and v [K, L, D] -> [H, n, D]."""
+    queries, keys = q.shape[1], k.shape[1]
     bias = None                                              # one query sees everything
     if 1 < queries < keys:
         # -inf after the query's position
         bias = q.new_full((queries, keys), float("-inf")).triu_(keys - queries + 1)
+    causal = queries == keys
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask=bias, is_causal=queries == keys, enable_gqa=True)
+        q[None], k[None], v[None], attn_mask=bias, is_causal=causal, enable_gqa=True)[0]
 
 
 # ----------------------------------------------------------------------------------- the dispatcher

@@ -23,7 +23,7 @@ import torch
 import triton
 import triton.language as tl
 
-LOG2E = 1.4426950408889634
+from minvenus.kernels.attention_triton import LOG2E, sequence
 
 
 @triton.jit
@@ -42,68 +42,67 @@ def load_slots(Pages, slots, live, kv, KV: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
+def find_slots(Table, keys, live, PAGE: tl.constexpr):
+    """Where the keys are, int64; Table points at the row of the sequence."""
+    page = tl.load(Table + keys // PAGE, mask=live, other=0).to(tl.int64)
+    return page * PAGE + keys % PAGE
+
+
+@triton.jit
+def softmax_step(scores, peak):
+    """2^(scores - new peak), the factor that brings older sums to the new peak, the new peak."""
+    new_peak = tl.maximum(peak, tl.max(scores, 1))
+    # a row that sees no key of this split yet has peak -inf, and -inf - -inf is NaN
+    finite = tl.where(new_peak == float("-inf"), 0.0, new_peak)
+    p = tl.math.exp2(scores - finite[:, None])
+    return p, tl.math.exp2(peak - finite), new_peak
+
+
+@triton.jit
 def split_kernel(
         Q, KPages, VPages, Table, lengths, cu_queries, Out, Lse,
         tokens, table_width, split_length, scale2,
         H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
         BLOCK_R: tl.constexpr, BLOCK_N: tl.constexpr, PRECISION: tl.constexpr):
-    """Out [splits, N, H, D], Lse [splits, N, H].
-
-    Row r is query r // GROUP of the block, head r % GROUP of the group.
-    """
+    """Out [splits, N, H, D], Lse [splits, N, H]. Row r is query r // GROUP, head r % GROUP."""
     GROUP: tl.constexpr = H // KV
-    BLOCK_D: tl.constexpr = triton.next_power_of_2(D)
     PER_BLOCK: tl.constexpr = BLOCK_R // GROUP       # new tokens of a program; other rows are idle
     first = tl.program_id(0) * PER_BLOCK
     s = tl.program_id(1) // KV
     kv = tl.program_id(1) % KV
     split = tl.program_id(2)
-
-    start = tl.load(cu_queries + s).to(tl.int64)
-    end = tl.load(cu_queries + s + 1).to(tl.int64)
-    new = (end - start).to(tl.int32)
+    start, new = sequence(cu_queries, s)
     if first >= new:
         return
 
     length = tl.load(lengths + s).to(tl.int32)
     r = tl.arange(0, BLOCK_R)
-    channels = tl.arange(0, BLOCK_D)
+    channels = tl.arange(0, triton.next_power_of_2(D))
     query = first + r // GROUP
-    head = kv * GROUP + r % GROUP
     exists = (query < new) & (r < PER_BLOCK * GROUP)
     position = length - new + query                                            # [R]
-    row = (start + query) * H + head                                           # [R]  int64
+    row = (start + query) * H + (kv * GROUP + r % GROUP)                       # [R]  int64
     mask = exists[:, None] & (channels < D)[None, :]
     q = tl.load(Q + (row * D)[:, None] + channels[None, :], mask=mask, other=0.0)
-
-    acc = tl.zeros([BLOCK_R, BLOCK_D], tl.float32)
+    acc = tl.zeros(q.shape, tl.float32)
     peak = tl.full([BLOCK_R], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_R], tl.float32)
+
     lowest = split * split_length
     seen = length - new + tl.minimum(first + PER_BLOCK, new)     # keys of the block's last token
     highest = tl.minimum(lowest + split_length, seen)
     for n in range(lowest, highest, BLOCK_N):
         keys = n + tl.arange(0, BLOCK_N)
         live = keys < highest
-        entry = Table + s.to(tl.int64) * table_width + keys // PAGE
-        page = tl.load(entry, mask=live, other=0).to(tl.int64)
-        slots = page * PAGE + keys % PAGE
-
+        slots = find_slots(Table + s.to(tl.int64) * table_width, keys, live, PAGE)
         k = load_slots(KPages, slots, live, kv, KV, D)
         scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale2    # [R, N]
         visible = live[None, :] & (keys[None, :] <= position[:, None])
         scores = tl.where(visible, scores, float("-inf"))
-
-        # a row that sees no key of this split yet has peak -inf, and -inf - -inf is NaN
-        new_peak = tl.maximum(peak, tl.max(scores, 1))
-        finite = tl.where(new_peak == float("-inf"), 0.0, new_peak)
-        p = tl.math.exp2(scores - finite[:, None])
-        shrink = tl.math.exp2(peak - finite)
-
+        p, shrink, peak = softmax_step(scores, peak)
         v = load_slots(VPages, slots, live, kv, KV, D)
         acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
         total = total * shrink + tl.sum(p, 1)
-        peak = new_peak
 
     acc = acc / tl.where(total == 0.0, 1.0, total)[:, None]
     row += split.to(tl.int64) * tokens * H

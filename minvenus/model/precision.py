@@ -11,11 +11,12 @@ largest gap is logged and stops nothing: among millions of tokens some always li
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from minvenus.config import ConfigError
 from minvenus.model.lora import adapters, plain_weight
 from minvenus.model.qwen3 import Qwen3
 
@@ -31,6 +32,17 @@ PRECISION = {
     "cpu": Precision(None, torch.float32, 1e-4),
     "cuda": Precision(torch.bfloat16, torch.bfloat16, 0.02),
 }
+
+
+def device_of(name: str) -> Literal["cpu", "cuda"]:
+    """auto = a GPU if there is one."""
+    if name == "cpu":
+        return "cpu"
+    if torch.cuda.is_available():
+        return "cuda"
+    if name == "cuda":
+        raise ConfigError("device cuda: torch sees no GPU here")
+    return "cpu"
 
 
 def precision_of(model: Qwen3) -> Precision:

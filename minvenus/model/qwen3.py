@@ -72,7 +72,9 @@ def rotation(positions: Tensor, frequency: Tensor) -> tuple[Tensor, Tensor]:
     angles = positions.float()[:, None, None] * frequency                      # [N, 1, D/2]
     cos = angles.cos()
     sin = angles.sin()
-    return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+    cosines = torch.cat((cos, cos), dim=-1)
+    sines = torch.cat((-sin, sin), dim=-1)
+    return cosines, sines
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -112,8 +114,10 @@ class Attention(nn.Module):
         k = self.split_heads(self.k_proj(x))                                   # [N, K, D]
         v = self.split_heads(self.v_proj(x))                                   # [N, K, D]
 
-        k = rotate(self.k_norm(k), cos, sin).to(v.dtype)     # under autocast norms give float32
-        q = rotate(self.q_norm(q), q_cos, q_sin).to(v.dtype)
+        k = rotate(self.k_norm(k), cos, sin)
+        q = rotate(self.q_norm(q), q_cos, q_sin)
+        k = k.to(v.dtype)                                    # under autocast norms give float32
+        q = q.to(v.dtype)
         out = attend(q, k, v)
         return self.o_proj(out.flatten(-2))                                    # [M, hidden]
 
@@ -270,14 +274,14 @@ class Qwen3(nn.Module):
         Matrix products are in `dtype`, by default the parameters' own. sources should be on the
         CPU, like cu_seqlens.
         """
-        weight = self.head_weight
-        dtype = dtype or weight.dtype
+        parameter_type = self.head_weight.dtype
+        dtype = dtype or parameter_type
         sources = sources.to(tokens.device, non_blocking=True)
-        with torch.autocast(tokens.device.type, dtype, enabled=dtype != weight.dtype):
+        with torch.autocast(tokens.device.type, dtype, enabled=dtype != parameter_type):
             hidden = self.packed(tokens, cu_seqlens, sources)
 
         hidden = hidden.to(dtype)
-        weight = weight.to(dtype)
+        weight = self.head_weight.to(dtype)
         targets = tokens[sources + 1]
         return token_logprobs(hidden, weight, targets, temperature, entropy=entropy)
 

@@ -11,12 +11,13 @@ device, and filled from the file in pieces of a few MB. A saved folder appears u
 it is complete (files.py).
 """
 
+import hashlib
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -37,7 +38,7 @@ DTYPES = ("F64", "F32", "F16", "BF16")
 PIECE = 2**23                # bytes read at a time, at most
 
 
-# ------------------------------------------------------------------ which model, on which device
+# ----------------------------------------------------------------------------------- which model
 
 
 def start_folder(name: str) -> Path | None:
@@ -68,15 +69,21 @@ def newest_model(runs="runs") -> Path | None:
     return checkpoint / "model" if checkpoint else None
 
 
-def device_of(name: str) -> Literal["cpu", "cuda"]:
-    """auto = a GPU if there is one."""
-    if name == "cpu":
-        return "cpu"
-    if torch.cuda.is_available():
-        return "cuda"
-    if name == "cuda":
-        raise ConfigError("device cuda: torch sees no GPU here")
-    return "cpu"
+def model_fingerprint(model: str) -> str:
+    """A hash of the files of a model's folder, or of a tokenizer's file.
+
+    The tiny model with random weights has no files.
+    """
+    root = Path(model)
+    paths = sorted([*root.glob("*.safetensors"), *root.glob("*.json")])
+    if root.is_file():
+        paths = [root]
+    fingerprint = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256")
+        fingerprint.update(f"{path.name} {content.hexdigest()}\n".encode())
+    return fingerprint.hexdigest()[:16]
 
 
 # --------------------------------------------------------------------------------------- loading
@@ -149,20 +156,16 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
     if single.exists():
         return read_header(single)
 
-    weight_map = read_json(index).get("weight_map")          # tensor name -> file name
-    wrong_map = ConfigError(f"{index}: weight_map must give every tensor the plain name of a "
-                            ".safetensors file beside it")
-    if not isinstance(weight_map, dict):
-        raise wrong_map
+    weight_map: Any = read_json(index).get("weight_map")     # tensor name -> file name
+    files = weight_map.values() if isinstance(weight_map, dict) else [None]
+    if not all(PLAIN_NAME.fullmatch(str(file)) for file in files):
+        raise ConfigError(f"{index}: weight_map must give every tensor the plain name of a "
+                          ".safetensors file beside it")     # a path could point anywhere
     tensors = {}
-    headers: dict[str, dict[str, Stored]] = {}
-    for name, file in weight_map.items():
-        if not PLAIN_NAME.fullmatch(str(file)):              # a path could point anywhere
-            raise wrong_map
-        if file not in headers:
-            headers[file] = read_header(folder / file)
-        if name in headers[file]:
-            tensors[name] = headers[file][name]
+    for file in sorted(set(files)):
+        for name, entry in read_header(folder / file).items():
+            if weight_map.get(name) == file:
+                tensors[name] = entry
     return tensors
 
 
@@ -261,8 +264,7 @@ def check_save(folder: Path, tokenizer_files: Mapping[str, Path | dict]) -> None
     lost = [name for name in present if name not in replaced and not WEIGHT_FILE.fullmatch(name)]
     if lost:
         raise ConfigError(f"saving replaces the whole of {folder} and would delete "
-                          f"{', '.join(lost)}: choose another folder, or give them as "
-                          "tokenizer_files")
+                          f"{', '.join(lost)}: choose another, or give them as tokenizer_files")
 
 
 def saved_tensors(model: Qwen3) -> Iterator[tuple[str, Tensor]]:
@@ -274,8 +276,7 @@ def saved_tensors(model: Qwen3) -> Iterator[tuple[str, Tensor]]:
 
 def write_tensors(model: Qwen3, folder: Path, shard_bytes: int,
                   gathered: dict[str, Tensor] | None) -> None:
-    # the names of each file's tensors
-    shards: list[list[str]] = [[]]
+    shards: list[list[str]] = [[]]               # the names of each file's tensors
     total = used = 0
     for name in plain_shapes(model):
         size = model.get_parameter(name).nbytes

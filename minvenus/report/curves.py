@@ -15,9 +15,11 @@ from minvenus.igpo.recipes import RECIPES
 from minvenus.report.page import Content, Html, el
 
 # Blue and orange come last: they stand for advantages above and below 0 elsewhere.
-COLOURS = ("#1f9a55", "#b04fc4", "#b07d00", "#d6336c", "#0f929c", "#7d7d85", "#2f7fd6", "#d9541e")
+COLOURS = ("#1f9a55", "#b04fc4", "#b07d00", "#d6336c",
+           "#0f929c", "#7d7d85", "#2f7fd6", "#d9541e")
 # 9 patterns and 8 colours: 72 different pairs
-DASHES = ("none", "7 3", "2 3", "9 3 2 3", "14 4", "5 5", "9 3 2 3 2 3", "4 2", "16 3 6 3")
+DASHES = ("none", "7 3", "2 3", "9 3 2 3", "14 4",
+          "5 5", "9 3 2 3 2 3", "4 2", "16 3 6 3")
 METHODS = dict(zip(RECIPES, (5, 1, 2, 3, 0), strict=True))     # place of a method in every plot
 SMALLEST = 1e-100                            # a smaller value counts as 0
 LEFT, RIGHT, TOP, BOTTOM = 76, 504, 34, 252  # of the axes, in pixels; the legend comes below
@@ -58,47 +60,20 @@ def line_plot(
     covers: Sequence[float] = (),            # values that the y axis shows at least
 ) -> Html:
     """One line per series."""
-    xs: list[float] = []
-    ys = list(covers)
-    for line in series:
-        xs += line.x
-        ys += line.y
-        ys += line.low or ()
-        ys += line.high or ()
-    x = Scale(*value_range(xs), LEFT, RIGHT)
-    low, high = value_range(ys)
-    air = 0.04 * (high - low)                # but none where the caller asked for the end
-    if low not in covers:
-        low -= air
-    if high not in covers:
-        high += air
-    y = Scale(low, high, BOTTOM, TOP)
-
-    bands: list[Html] = []
-    lines: list[Html] = []
-    legend: list[Html] = []
+    x, y = scales(series, covers)
     places = places_of([line.name for line in series])
+    bands = []
+    lines = []
+    legend = []
     for i, line in enumerate(series):
-        colour = COLOURS[places[i] % len(COLOURS)]
         below = 1 - (i + 1) / len(series)    # a line is wider than those above it
         style = {
-            "stroke": colour,
+            "stroke": COLOURS[places[i] % len(COLOURS)],
             "stroke_dasharray": DASHES[places[i] % len(DASHES)],
             "stroke_width": round(1.7 + 2.5 * below, 2),
         }
-        if line.low is not None and line.high is not None:
-            top = points(line.x, line.high, x, y)
-            bottom = points(line.x, line.low, x, y)
-            around = " ".join(top + bottom[::-1])
-            bands.append(el("polygon", points=around, fill=colour, fill_opacity=0.13))
-        curve = points(line.x, line.y, x, y)
-        if curve:
-            path = " ".join(curve)
-            shape = el("polyline", points=path, fill="none", stroke_linejoin="round", **style)
-            lines.append(el("g", el("title", line.name), shape))
-        if len(curve) == 1:                  # a line of one point would be invisible
-            cx, cy = curve[0].split(",")
-            lines.append(el("circle", cx=cx, cy=cy, r=3, fill=colour))
+        bands.append(band(line, style, x, y))
+        lines.append(curve(line, style, x, y))
         height = HEIGHT + 8 + 18 * i
         legend.append(el("path", d=f"M{LEFT} {height}h34", **style))
         legend.append(label(LEFT + 41, height + 4, line.name, "start"))
@@ -111,6 +86,46 @@ def line_plot(
         legend,
     ]
     return svg(WIDTH, HEIGHT + 18 * len(series) + 4, title, body)
+
+
+def scales(series: Sequence[Series], covers: Sequence[float]) -> tuple[Scale, Scale]:
+    """Of x and y: all values, with some air above and below where the caller named no end."""
+    xs: list[float] = []
+    ys = list(covers)
+    for line in series:
+        xs += line.x
+        ys += line.y
+        ys += line.low or ()
+        ys += line.high or ()
+    low, high = value_range(ys)
+    air = 0.04 * (high - low)
+    if low not in covers:
+        low -= air
+    if high not in covers:
+        high += air
+    return Scale(*value_range(xs), LEFT, RIGHT), Scale(low, high, BOTTOM, TOP)
+
+
+def band(line: Series, style: dict, x: Scale, y: Scale) -> Html | None:
+    if line.low is None or line.high is None:
+        return None
+    top = points(line.x, line.high, x, y)
+    bottom = points(line.x, line.low, x, y)
+    around = " ".join(top + bottom[::-1])
+    return el("polygon", points=around, fill=style["stroke"], fill_opacity=0.13)
+
+
+def curve(line: Series, style: dict, x: Scale, y: Scale) -> Html | None:
+    places = points(line.x, line.y, x, y)
+    if not places:
+        return None
+    path = " ".join(places)
+    shape = el("polyline", points=path, fill="none", stroke_linejoin="round", **style)
+    dot = None
+    if len(places) == 1:                     # a line of one point would be invisible
+        cx, cy = places[0].split(",")
+        dot = el("circle", cx=cx, cy=cy, r=3, fill=style["stroke"])
+    return el("g", el("title", line.name), shape, dot)
 
 
 def places_of(names: Sequence[str]) -> list[int]:

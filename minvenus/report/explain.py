@@ -5,8 +5,8 @@
     turn_steps(credited, t)            the numbers of turn t in the order of the computation
     group_steps(group)                 what the rewards of a group are normalised with
 
-The values are those of igpo/credit.py. A test computes each of them again from the inputs that are
-shown with it. In equations P is the DR-Venus paper and I v1 the first version of the IGPO paper.
+The values are those of igpo/credit.py; a test computes each again from the inputs shown with it. In
+equations P is the DR-Venus paper and I v1 the first version of the IGPO paper.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -28,16 +28,13 @@ STEPS = {                               # id of a number -> its name, and what i
     "std": ("std σ", "How far they lie apart. A single number has no spread: σ is set to 1, and "
             "its centred z is 0."),
     "z": ("z", "How far the reward lies above or below the group's mean, in standard deviations."),
-    "scale": ("IG-Scale s", "Scales turn rewards to the mean size of the outcomes, over all "
-              "rollouts of the batch."),
-    "term": ("scaled r̃", "The normalised reward of this turn, before anything that follows is "
-             "added."),
+    "scale": ("IG-Scale s", "Scales turn rewards to the mean size of the outcomes, in the batch."),
+    "term": ("scaled r̃", "The normalised reward of this turn, before what follows is added."),
     "later": ("later turns", "What the turn made possible: the next advantage is a reward and "
               "what follows it."),
     "advantage": ("advantage A", "What the turn earned itself, and what it made possible: "
                   "Σ γ^(k−t) r̃."),
 }
-MEAN = "μ = mean r [P eq.5]"
 SPREADS = {                             # Recipe.spread -> formula of σ
     "std": "σ = √( mean (r − μ)² + 1e-8 ) [P eq.5]",
     "rms": "σ = √( mean r² + 1e-8 ): the root mean square instead",
@@ -69,9 +66,8 @@ class Credited:
 def under_recipes(samples: list[Sample], run: Recipe | None) -> dict[str, list[Credited]]:
     """Samples under the run's own recipe, which comes first, and under those to compare it with.
 
-    With a run they must be its whole batch: IG-Scale needs it. Without one they are trajectories
-    on their own, whose gains and rewards can be shown. A recipe that needs what was not measured
-    is left out: no zeros are filled in.
+    With a run they must be its whole batch: IG-Scale needs it. Without one they are trajectories on
+    their own, with gains and rewards. A recipe that needs what was not measured is left out.
     """
     if run:
         recipes = {recipe_name(run): run} | RECIPES
@@ -121,6 +117,11 @@ def step(key: str, value: float | None, formula: str, inputs: dict, of: str = ""
     return Step(key, STEPS[key][0] + of, value, formula, tuple(inputs.items()))
 
 
+def after_turn(t: int) -> str:
+    """Pages count turns from 1, so beliefs[t] is that after turn t."""
+    return f" after turn {t}" if t else " of the question"
+
+
 def belief_steps(c: Credited) -> list[Step]:
     formula = "V = 1/L · Σ log π(answer token) [P eq.2]"
     if c.recipe.gain == "prob":
@@ -134,72 +135,92 @@ def belief_steps(c: Credited) -> list[Step]:
     return steps
 
 
-def after_turn(t: int) -> str:
-    """Pages count turns from 1, so beliefs[t] is that after turn t."""
-    return f" after turn {t}" if t else " of the question"
-
-
 def turn_steps(c: Credited, t: int) -> list[Step]:
+    """The numbers of a turn: gain, reward, z, term, what later turns add, advantage."""
     last = t == len(c.numbers.terms) - 1
     if last and not c.grouped:
         return []                                        # there is no outcome
-    steps = outcome_steps(c) if last else reward_steps(c, t)
-    if c.grouped and not last:
-        steps += advantage_steps(c, t)
-    return steps
+    reward = [*c.numbers.turn_rewards, c.numbers.outcome][t]
+    steps = gain_steps(c, t)
+    steps.append(step("reward", reward, *reward_formula(c, t, reward)))
+    if not c.grouped:
+        return steps
+
+    if reward is not None and c.recipe.normalize != "none":
+        steps.append(z_step(c, t, reward))
+    if last:
+        formula = "A = z: nothing follows [P eq.9]"
+        inputs = {"z": c.numbers.outcome_z}
+        return [*steps, step("advantage", c.numbers.advantages[t], formula, inputs)]
+    if reward is not None:
+        steps.append(term_step(c, t))
+    return [*steps, *advantage_steps(c, t)]
 
 
-def outcome_steps(c: Credited) -> list[Step]:
-    """The numbers of the last turn."""
-    n = c.numbers
-    penalty = c.recipe.format_penalty
-    if c.sample.rollout.malformed[-1] and penalty is not None:
-        formula = "r = −λ: the answer is malformed [P eq.4]"
-        steps = [step("reward", n.outcome, formula, {"λ": penalty})]
-    else:
-        steps = [step("reward", n.outcome, "r = score of the answer", {"score": n.outcome})]
-    if c.recipe.normalize != "none":
-        inputs = {
-            "r": n.outcome,
-            "μ": n.group_stats.outcome_mean,
-            "σ": n.group_stats.outcome_std,
-        }
-        steps.append(step("z", n.outcome_z, "z = (r − μ) / (σ + 1e-6) [P eq.5]", inputs))
-    formula = "A = z: nothing follows [P eq.9]"
-    return [*steps, step("advantage", n.advantages[-1], formula, {"z": n.outcome_z})]
+def gain_steps(c: Credited, t: int) -> list[Step]:
+    gain, beliefs = c.numbers.gains[t], c.numbers.beliefs
+    if gain is None:
+        return []
+    before = max(k for k in range(t + 1) if beliefs[k] is not None)
+    inputs = {f"V{after_turn(k)}": beliefs[k] for k in (t + 1, before)}
+    return [step("gain", gain, "IG = V after − V before [P eq.3]", inputs)]
 
 
-def reward_steps(c: Credited, t: int) -> list[Step]:
-    """The gain of a turn before the last, if it has one, and its reward."""
-    gain = c.numbers.gains[t]
-    reward = c.numbers.turn_rewards[t]
-    steps = []
-    if gain is not None:
-        beliefs = c.numbers.beliefs
-        before = max(k for k in range(t + 1) if beliefs[k] is not None)
-        inputs = {f"V{after_turn(k)}": beliefs[k] for k in (t + 1, before)}
-        steps.append(step("gain", gain, "IG = V after − V before [P eq.3]", inputs))
-
-    malformed = c.sample.rollout.malformed
-    penalty = c.recipe.format_penalty
+def reward_formula(c: Credited, t: int, reward: float | None) -> tuple[str, dict]:
+    """The formula of a turn's reward, and its inputs."""
+    malformed, gains = c.sample.rollout.malformed, c.numbers.gains
+    last = t == len(gains) - 1
     if reward is None:
-        return [*steps, step("reward", None, "no reward", {})]
-    if malformed[t] and penalty is not None:
-        formula = "r = −λ: the turn is malformed [P eq.4]"
-        return [*steps, step("reward", reward, formula, {"λ": penalty})]
-    if gain is not None:
-        return [*steps, step("reward", reward, "r = gain [P eq.3]", {"gain": gain})]
+        return "no reward", {}
+    if malformed[t] and c.recipe.format_penalty is not None:
+        what = "answer" if last else "turn"
+        return f"r = −λ: the {what} is malformed [P eq.4]", {"λ": c.recipe.format_penalty}
+    if last:
+        return "r = score of the answer", {"score": reward}
+    if gains[t] is not None:
+        return "r = gain [P eq.3]", {"gain": gains[t]}
 
     # a search has a copy of the next gain, or of a penalty before that
-    copied = "penalty" if c.numbers.penalties[t] else "gain"
-    sources = malformed if copied == "penalty" else [x is not None for x in c.numbers.gains]
+    copied = "gain"
+    sources = [gain is not None for gain in gains]
+    if c.numbers.penalties[t]:
+        copied = "penalty"
+        sources = malformed
     source = f"{copied} of turn {sources.index(True, t) + 1}"
     formula = f"r = {source}, shared with the searches that led to it [P, browse-aware]"
-    return [step("reward", reward, formula, {source: reward})]
+    return formula, {source: reward}
+
+
+def z_step(c: Credited, t: int, reward: float) -> Step:
+    """The reward compared with its group."""
+    n, stats = c.numbers, c.numbers.group_stats
+    formula = "z = (r − μ) / (σ + 1e-6) [P eq.5]"
+    if t == len(n.turn_z):
+        inputs = {"r": reward, "μ": stats.outcome_mean, "σ": stats.outcome_std}
+        return step("z", n.outcome_z, formula, inputs)
+    inputs = {"r": reward, "μ": stats.turn_reward_mean, "σ": stats.turn_reward_spread}
+    if not c.recipe.center_gain:
+        del inputs["μ"]
+        formula = "z = r / (σ + 1e-6), not centred [P eq.5]"
+    return step("z", n.turn_z[t], formula, inputs)
+
+
+def term_step(c: Credited, t: int) -> Step:
+    """z scaled to the size of the outcomes."""
+    formula = "r̃ = weight · s · z [P eq.6-8]"
+    inputs = {
+        "weight": c.recipe.ig_weight,
+        "s": c.numbers.scale,
+        "z": c.numbers.turn_z[t],
+    }
+    if c.recipe.outcome_on == "every":
+        formula = "r̃ = weight · s · z + z of the outcome"
+        inputs["z of the outcome"] = c.numbers.outcome_z
+    return step("term", c.numbers.terms[t], formula, inputs)
 
 
 def advantage_steps(c: Credited, t: int) -> list[Step]:
-    """Of a turn before the last: its term, what later turns add, and the sum."""
+    """Of a turn before the last: what later turns add, and the sum."""
     term = c.numbers.terms[t]
     advantage = c.numbers.advantages[t]
     k = next_turn(c, t)
@@ -210,41 +231,15 @@ def advantage_steps(c: Credited, t: int) -> list[Step]:
 
     gamma = c.recipe.gamma
     later = gamma * c.numbers.advantages[k]
-    later_step = step("later", later, f"γ · A of turn {k + 1} [P eq.9]", {"γ": gamma} | following)
-    if term is None:
-        formula = "A = later turns: it earned nothing itself [P eq.9]"
-        return [later_step, step("advantage", advantage, formula, {"later turns": later})]
-    inputs = {"r̃": term, "later turns": later}
-    total = step("advantage", advantage, "A = r̃ + later turns [P eq.9]", inputs)
-    return [*term_steps(c, t), later_step, total]
-
-
-def term_steps(c: Credited, t: int) -> list[Step]:
-    """A turn's reward compared with its group, and scaled to the size of the outcomes."""
-    n = c.numbers
-    steps = []
-    inputs = {
-        "r": n.turn_rewards[t],
-        "μ": n.group_stats.turn_reward_mean,
-        "σ": n.group_stats.turn_reward_spread,
-    }
-    formula = "z = (r − μ) / (σ + 1e-6) [P eq.5]"
-    if not c.recipe.center_gain:
-        del inputs["μ"]
-        formula = "z = r / (σ + 1e-6), not centred [P eq.5]"
-    if c.recipe.normalize != "none":
-        steps.append(step("z", n.turn_z[t], formula, inputs))
-
-    inputs = {
-        "weight": c.recipe.ig_weight,
-        "s": n.scale,
-        "z": n.turn_z[t],
-    }
-    formula = "r̃ = weight · s · z [P eq.6-8]"
-    if c.recipe.outcome_on == "every":
-        inputs["z of the outcome"] = n.outcome_z
-        formula = "r̃ = weight · s · z + z of the outcome"
-    return [*steps, step("term", n.terms[t], formula, inputs)]
+    formula = "A = later turns: it earned nothing itself [P eq.9]"
+    inputs = {"later turns": later}
+    if term is not None:
+        formula = "A = r̃ + later turns [P eq.9]"
+        inputs["r̃"] = term
+    return [
+        step("later", later, f"γ · A of turn {k + 1} [P eq.9]", {"γ": gamma} | following),
+        step("advantage", advantage, formula, inputs),
+    ]
 
 
 def next_turn(c: Credited, t: int) -> int:
@@ -284,14 +279,10 @@ def group_steps(group: list[Credited]) -> list[Step]:
 
     steps = []
     if turns:
-        steps += [
-            step("mean", stats.turn_reward_mean, MEAN, turns, " of turn rewards"),
-            step("std", stats.turn_reward_spread, SPREADS[recipe.spread],
-                 {"μ": stats.turn_reward_mean} | turns, " of turn rewards")]
-    steps += [
-        step("mean", stats.outcome_mean, MEAN, outcomes, " of outcomes"),
-        step("std", stats.outcome_std, SPREADS["std"],
-             {"μ": stats.outcome_mean} | outcomes, " of outcomes")]
+        steps += mean_and_spread(stats.turn_reward_mean, stats.turn_reward_spread,
+                                 SPREADS[recipe.spread], turns, " of turn rewards")
+    steps += mean_and_spread(stats.outcome_mean, stats.outcome_std,
+                             SPREADS["std"], outcomes, " of outcomes")
     if recipe.normalize == "scaled" and turns:
         formula = f"s = min( max(M_O, {SCALE_FLOOR}) / (M_IG + 1e-6), {SCALE_CAP:g} ) [P eq.6-8]"
         sizes = {
@@ -300,3 +291,10 @@ def group_steps(group: list[Credited]) -> list[Step]:
         }
         steps.append(step("scale", numbers.scale, formula, sizes))
     return steps
+
+
+def mean_and_spread(mean: float, spread: float, formula: str, rewards: dict, of: str) -> list[Step]:
+    return [
+        step("mean", mean, "μ = mean r [P eq.5]", rewards, of),
+        step("std", spread, formula, {"μ": mean} | rewards, of),
+    ]

@@ -19,10 +19,9 @@ from minvenus.console import clock
 from minvenus.evaluation.aggregate import wilson
 from minvenus.files import read_jsonl, write_text
 from minvenus.igpo.recipes import Recipe
-from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.explain import recipe_name
-from minvenus.report.page import Html, el
+from minvenus.report.page import Html, el, figure, figures, note, page, section, table
 from minvenus.report.xray import write_page
 
 POINTS = 40                           # of a line: neighbouring steps become one point
@@ -104,10 +103,10 @@ def write_run_page(run_folder) -> Path:
     parts = [tiles(rows), *xrays(run)]
     sections = {"Learning": LEARNING, "Behaviour": BEHAVIOUR, "Optimiser": OPTIMISER}
     for title, plots in sections.items():
-        drawn = [figure(plot, rows, settings["evaluate_questions"]) for plot in plots]
-        parts.append(page.section(title, page.figures(drawn)))
+        drawings = [plotted(plot, rows, settings["evaluate_questions"]) for plot in plots]
+        parts.append(section(title, figures(drawings)))
     values = [(key, json.dumps(value)) for key, value in settings.items()]
-    parts.append(page.section("Settings", page.table(["setting", "value"], values)))
+    parts.append(section("Settings", table(["setting", "value"], values)))
 
     timing = read_jsonl(run / "timing.jsonl")
     seconds = sum(row["seconds"] for row in timing)
@@ -116,7 +115,7 @@ def write_run_page(run_folder) -> Path:
         ("recipe", recipe_name(Recipe(**settings["recipe"]))),
         ("work", f"{clock(seconds)}, {seconds / max(1, len(timing)):.2g} s per step"),
     ]
-    document = page.page(f"Run {run.resolve().name}", parts, LEDE, facts, "training run")
+    document = page(f"Run {run.resolve().name}", parts, LEDE, facts, "training run")
     return write_text(run / "report.html", document)
 
 
@@ -156,20 +155,22 @@ def points_of(rows: list[dict], key: str) -> list[tuple[int, float]]:
     return [(row["step"], float(row[key])) for row in rows if key in row]
 
 
-def figure(plot: Plot, rows: list[dict], held_out: int) -> Html | None:
+def plotted(plot: Plot, rows: list[dict], held_out: int) -> Html | None:
     """The plot with a line for each of its numbers that was logged; nothing if none was."""
     lines = []
     for key, name in plot.lines.items():
         points = points_of(rows, key)
         if points and key == "test_exact_match":
             bounds = [wilson(min(held_out, share * held_out), held_out) for _, share in points]
-            lines.append(Series(name, *zip(*points, strict=True), *zip(*bounds, strict=True)))
+            low, high = zip(*bounds, strict=True)
+            steps, shares = zip(*points, strict=True)
+            lines.append(Series(name, steps, shares, low, high))
         elif points:
             lines.append(Series(name, *zip(*smooth(points), strict=True)))
     if not lines:
         return None
     drawing = line_plot(lines, plot.title, "step", plot.unit, plot.covers)
-    return page.figure(drawing, plot.caption)
+    return figure(drawing, plot.caption)
 
 
 def smooth(points: Sequence[tuple[int, float]]) -> list[tuple[float, ...]]:
@@ -191,11 +192,11 @@ def xrays(run: Path) -> list[Html]:
         try:
             out = write_page(path, run / f"xray-{path.stem}.html")
         except ConfigError as error:
-            warnings.append(page.note(str(error), "warning"))
+            warnings.append(note(str(error), "warning"))
             continue
         step = int(path.stem.removeprefix("step-"))
         links.append(el("p", el("a", f"X-ray of step {step:,}", href=out.name)))
     if not links:
         return warnings
     words = "Rollouts turn by turn: what each turn was paid, and how that came about."
-    return [*warnings, page.section("Look inside", links, words)]
+    return [*warnings, section("Look inside", links, words)]

@@ -66,14 +66,13 @@ def load_batch(path) -> SavedBatch:
     """The batch of a file. Its credit is computed again, and must be what the file says."""
     try:
         lines = []
+        samples = []
         for number, line in read_rows(Path(path)):
             if isinstance(line, str):
                 raise ValueError(f"line {number} is {line}")
             if line.get("format") != FORMAT:
                 raise ValueError(f"line {number} is of another format")
             lines.append(line)
-        samples = []
-        for line in lines:
             rollout = rollout_from_json(line["rollout"])
             samples.append(Sample(rollout, line["truth_logprobs"], line["outcome"], line["group"]))
         first = lines[0]
@@ -92,22 +91,21 @@ def load_batch(path) -> SavedBatch:
     return batch
 
 
-def difference(stored, computed, where: str = "") -> str | None:
+def difference(stored, computed, place: str = "") -> str | None:
     """The first place where two JSON values differ by more than rounding; None if there is none."""
     if stored == computed:
         return None
-    if isinstance(computed, float) and isinstance(stored, int | float):
-        if math.isclose(stored, computed, rel_tol=1e-9, abs_tol=1e-9):
-            return None
-        return f"{where} {stored}, computed {computed}"
-    if isinstance(computed, dict) and isinstance(stored, dict) and stored.keys() == computed.keys():
-        pairs = [(f"{where}.{key}".lstrip("."), stored[key], computed[key]) for key in computed]
-    elif isinstance(computed, list) and isinstance(stored, list) and len(stored) == len(computed):
-        pairs = [(f"{where}[{i}]", stored[i], computed[i]) for i in range(len(computed))]
-    else:
-        return f"{where} {shorten(repr(stored), 60)}, computed {shorten(repr(computed), 60)}"
-    for name, a, b in pairs:
-        wrong = difference(a, b, name)
-        if wrong:
-            return wrong
-    return None
+    if isinstance(stored, list) and isinstance(computed, list):
+        stored = dict(enumerate(stored))
+        computed = dict(enumerate(computed))
+    if isinstance(stored, dict) and isinstance(computed, dict):
+        for key in computed | stored:
+            wrong = difference(stored.get(key), computed.get(key), f"{place}.{key}")
+            if wrong:
+                return wrong
+        return None
+    numbers = isinstance(stored, float) and isinstance(computed, float)
+    if numbers and math.isclose(stored, computed, rel_tol=1e-9, abs_tol=1e-9):
+        return None
+    place = place.removeprefix(".")
+    return f"{place} {shorten(repr(stored), 60)}, computed {shorten(repr(computed), 60)}"

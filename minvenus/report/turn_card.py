@@ -118,7 +118,7 @@ def folded(name: str, summary: str, content: Content) -> Html:
     return details(summary, el("div", content, class_="verbatim"), class_=name)
 
 
-def arithmetic(summary: str, steps_of: Callable, under: dict) -> Html | None:
+def arithmetic(summary: str, steps_of: Callable, under: dict) -> Html:
     """A table of numbers and how each came about. Where recipes agree, they share a line.
 
     `under` has an entry for each recipe, and `steps_of` gives the numbers of an entry.
@@ -128,7 +128,7 @@ def arithmetic(summary: str, steps_of: Callable, under: dict) -> Html | None:
         for step in steps_of(credited):
             recipes.setdefault(step, []).append(recipe)
     if not recipes:
-        return None
+        return Html()
 
     ids = list(explain.STEPS)
     names = [step.name for step in recipes]

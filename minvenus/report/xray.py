@@ -18,9 +18,9 @@ from minvenus.agent.protocol import final_answer
 from minvenus.config import ConfigError
 from minvenus.files import latest_checkpoint, write_text
 from minvenus.igpo.gain import belief
-from minvenus.report import explain, page
+from minvenus.report import explain
 from minvenus.report.curves import Series, line_plot
-from minvenus.report.page import Html, el
+from minvenus.report.page import Html, details, el, figure, note, page, pairs
 from minvenus.report.source import Case, Scorer, read_source, scored, spells
 from minvenus.report.turn_card import KINDS, View, arithmetic, turn_card
 from minvenus.text.tokenizer import Tokenizer
@@ -93,7 +93,10 @@ def write_page(source_path, out_path, group: str | None = None,
         parts.append(group_box(members, tokenizer, is_open=i == 0))
 
     count = sum(map(len, groups.values()))
-    facts = [("rollouts", f"{count}"), ("questions", f"{len(groups)}")]
+    facts = [
+        ("rollouts", f"{count}"),
+        ("questions", f"{len(groups)}"),
+    ]
     if batch and batch.step:
         facts.append(("training step", f"{batch.step:,}"))
     if batch:
@@ -101,7 +104,7 @@ def write_page(source_path, out_path, group: str | None = None,
         facts.append(("log P(answer) according to", POLICIES[batch.gain_policy]))
     if scorer:
         facts.append(("log P(answer) according to", scorer.name))
-    document = page.page(f"Rollouts of {path.name}", parts, LEDE, facts, "reward X-ray")
+    document = page(f"Rollouts of {path.name}", parts, LEDE, facts, "reward X-ray")
     if len(document) > LARGEST:
         raise ConfigError(f"{path} has {count} rollouts, too many for one page: choose one --group "
                           f"of {', '.join(names)}")
@@ -138,18 +141,20 @@ def run_tokenizer(path: Path, cases: list[Case]) -> Tokenizer | None:
 def introduction(compared: dict[str, list[explain.Credited]], trained: bool) -> list[Html]:
     """How to read the page, what the recipes are, and what is missing."""
     items = [el("li", words) for words in HOW]
-    glossary = page.pairs(explain.STEPS.values(), "glossary")
-    parts = [page.details("How to read this page", el("ul", items), glossary, class_="how")]
+    glossary = pairs(explain.STEPS.values(), "glossary")
+    parts = [details("How to read this page", el("ul", items), glossary, class_="how")]
 
     recipes = {name: credited[0].recipe for name, credited in compared.items()}
     if not any(recipe.use_gain for recipe in recipes.values()):
-        parts.append(page.note("No log P(answer) was measured here: no recipe that pays gains can "
+        parts.append(note("No log P(answer) was measured here: no recipe that pays gains can "
                                "be shown.", "remark"))
     elif not trained:
-        parts.append(page.note("These rollouts were not trained on: the arithmetic ends at "
+        parts.append(note("These rollouts were not trained on: the arithmetic ends at "
                                "rewards.", "remark"))
-    words = [(name, explain.recipe_words(name, recipe)) for name, recipe in recipes.items()]
-    return [*parts, page.pairs(words, "glossary")]
+    words = []
+    for name, recipe in recipes.items():
+        words.append((name, explain.recipe_words(name, recipe)))
+    return [*parts, pairs(words, "glossary")]
 
 
 # ------------------------------------------------------------------------------ groups and rollouts
@@ -161,11 +166,11 @@ def group_box(group: list[Case], tokenizer: Tokenizer | None, is_open: bool) -> 
     truth = " / ".join(question.answers)
     if question.answers == [UNKNOWN]:
         truth = "not known"
-    parts: list[Html | None] = [page.pairs([("true answer", truth)])]
+    parts = [pairs([("true answer", truth)])]
     trained = bool(group[0].advantages())
     outcomes = {c.numbers.outcome for case in group for c in case.under.values()}
     if trained and len(group) > 1 and len(outcomes) == 1:
-        parts.append(page.note(
+        parts.append(note(
             f"All {len(group)} rollouts have the same outcome, {outcomes.pop():g}: GRPO learns "
             "nothing here, IGPO still does where gains differ.", "remark"))
 
@@ -174,7 +179,7 @@ def group_box(group: list[Case], tokenizer: Tokenizer | None, is_open: bool) -> 
         words = [GLANCE, LETTERS, PAID]
         if trained:
             words.append(TAUGHT)
-        parts.append(page.figure(plot, [el("p", sentence) for sentence in words]))
+        parts.append(figure(plot, [el("p", sentence) for sentence in words]))
     else:
         parts.append(el("p", LETTERS, class_="intro"))
 
@@ -188,7 +193,7 @@ def group_box(group: list[Case], tokenizer: Tokenizer | None, is_open: bool) -> 
     for number, case in enumerate(group, start=1):
         parts.append(rollout_box(case, f"rollout {number}", view, is_open=len(group) == 1))
     title = f"{group[0].group}: {question.text}"
-    return page.details(title, parts, class_="group", is_open=is_open)
+    return details(title, parts, class_="group", is_open=is_open)
 
 
 def belief_plot(group: list[Case]) -> Html | None:
@@ -219,9 +224,12 @@ def rollout_box(case: Case, name: str, view: View, is_open: bool) -> Html:
         payments = []                                # of the first recipe: others pay otherwise
     if not strips:
         strips.append(strip(case, view, "", [0.0] * len(rollout.turns), payments))
-    answer = final_answer(rollout.turns) or "no answer"
-    outcome = el("span", "outcome ", case.outcome)
-    head = [el("b", name), outcome, el("span", answer), el("div", strips)]
+    head = [
+        el("b", name),
+        el("span", "outcome ", case.outcome),
+        el("span", final_answer(rollout.turns) or "no answer"),
+        el("div", strips),
+    ]
 
     ran = [turn.kind for turn in rollout.turns if turn.observation is not None]
     facts = [
@@ -230,12 +238,12 @@ def rollout_box(case: Case, name: str, view: View, is_open: bool) -> Html:
         ("ended as", rollout.termination),
         ("tokens sampled", f"{sum(rollout.sampled):,}"),
     ]
-    parts: list[Html | None] = [page.pairs(facts)]
+    parts = [pairs(facts)]
     if rollout.error:
-        parts.append(page.note(rollout.error, "warning"))
+        parts.append(note(rollout.error, "warning"))
     parts.append(arithmetic("log P(answer)", explain.belief_steps, case.under))
     parts += [turn_card(case, t, view) for t in range(len(rollout.turns))]
-    return page.details(head, parts, class_="rollout", is_open=is_open)
+    return details(head, parts, class_="rollout", is_open=is_open)
 
 
 def strip(case: Case, view: View, recipe: str, advantages: list[float],

@@ -11,7 +11,7 @@ a close.
 import json
 import re
 
-from minvenus.agent.protocol import ALLOWED_ARGS, is_well_formed, parse_turn, read_call
+from minvenus.agent.protocol import ALLOWED_ARGS, format_error, parse_turn, read_call
 from minvenus.text.chat import CLOSE, OPEN, ChatError, split_turn
 from minvenus.text.json_repair import whole_characters
 
@@ -91,7 +91,7 @@ def last_answer(text: str) -> str:
 
 def is_trainable(text: str, final: bool) -> bool:
     """Whether a turn passes the strict checker, can be rendered without loss, and can be run."""
-    if not is_well_formed(text, final):
+    if format_error(text, final):
         return False
     try:
         split_turn(text, 0)

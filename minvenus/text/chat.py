@@ -182,8 +182,8 @@ def split_turn(content: str, index: int) -> tuple[str, str]:
     before <think>, text between two thoughts, and an empty thought: all of these are refused."""
     before, *parts = re.split("(</?think>)", content)
     if parts[::2] != ["<think>", "</think>"] or before.strip() or not parts[1].strip():
-        raise ChatError(f"message {index} must be one <think> thought </think>, not blank, and what "
-                        f"follows it; it begins {content[:60]!r}")
+        raise ChatError(f"message {index} must be one <think> thought </think>, not blank, and "
+                        f"what follows it; it begins {content[:60]!r}")
     return parts[1], parts[3]
 
 

@@ -86,12 +86,9 @@ class ToolResult:
         failed for one entry, that is the kind, whatever is wrong with the others."""
         if self.failure:
             return self.failure.error
-        kinds = []
-        for _, content in self.entries:
-            kind = content.error if isinstance(content, Failure | Text) else None
-            if kind is None:
-                return None
-            kinds.append(kind)
+        kinds = [getattr(content, "error", None) for _, content in self.entries]
+        if None in kinds:
+            return None
         faults = [kind for kind in kinds if kind in FAULTS]
         return (faults or kinds)[0]
 
@@ -124,12 +121,10 @@ class ToolCall:
         self._calls: dict[str, Call] = {}
         deadline = time.monotonic() + SOFT_SHARE * seconds
         items = call_items(name, arguments)
-        if len(items) > MAX_ITEMS:
-            return                # result() says so
-        for item in items:
-            if item not in self._calls:
-                self._calls[item] = Call(f"tool {name}", seconds, run_entry,
-                                         tools, name, item, arguments, deadline)
+        if len(items) <= MAX_ITEMS:           # else result() says so
+            for item in dict.fromkeys(items):
+                run = partial(run_entry, tools, name, item, arguments, deadline)
+                self._calls[item] = Call(f"tool {name}", seconds, run)
 
     def done(self) -> bool:
         return all(call.done() for call in self._calls.values())
@@ -137,7 +132,7 @@ class ToolCall:
     def result(self) -> ToolResult:
         """The results that are there in time; late ones are failures."""
         result = gather(self.name, self.arguments, lambda item: self._calls[item].result())
-        if self._calls and all(call.late() for call in self._calls.values()):
+        if self._calls and not any(call.future.done() for call in self._calls.values()):
             reason = f"{self.name} did not return within {self.seconds:g} seconds"
             return ToolResult(self.name, failure=Failure("timeout", reason))
         return result
@@ -197,11 +192,8 @@ class Call:
         except BaseException as error:
             self.future.set_exception(error)
 
-    def late(self) -> bool:
-        return not self.future.done() and time.monotonic() >= self.deadline
-
     def done(self) -> bool:
-        return self.future.done() or self.late()
+        return self.future.done() or time.monotonic() >= self.deadline
 
     def result(self):
         """What the function returns or raises. At the deadline a ToolError."""

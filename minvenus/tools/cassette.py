@@ -48,20 +48,14 @@ class Cassette:
             self._db = sqlite3.connect(
                 f"{self.file.resolve().as_uri()}?mode={mode}", uri=True, timeout=BUSY_SECONDS,
                 check_same_thread=False, isolation_level=None)
-            self._check_tables()
+            tables = [statement for statement, in self._db.execute("SELECT sql FROM sqlite_master")]
+            if tables != [TABLE] and (tables or not record):
+                raise sqlite3.DatabaseError("it is another database")
+            if record:
+                self._db.execute(TABLE.replace("TABLE", "TABLE IF NOT EXISTS"))
         except sqlite3.Error as error:
             hint = "" if record else "; record:FILE makes one"
             raise ConfigError(f"{self.file} is no recording of tools ({error}){hint}") from None
-
-    def _check_tables(self) -> None:
-        """Refuse another database. An empty one gets its table, in a recording."""
-        if self.record and self._tables() == []:
-            self._db.execute(TABLE.replace("TABLE", "TABLE IF NOT EXISTS", 1))
-        if self._tables() != [TABLE]:
-            raise sqlite3.DatabaseError("it is another database")
-
-    def _tables(self) -> list[str]:
-        return [statement for statement, in self._db.execute("SELECT sql FROM sqlite_master")]
 
     def get(self, key: str):
         """The value of a key, None if it has none."""
@@ -96,11 +90,8 @@ class Cassette:
         failure = self.get(f"failed {key}")
         if failure:
             raise ToolError(*failure)
-        raise self._missing(key)
-
-    def _missing(self, key: str) -> ConfigError:
         [rows] = self._execute("SELECT count(*) FROM calls") or [0]
-        return ConfigError(
+        raise ConfigError(
             f"none of the {rows} calls in {self.file} is {key[:500]}: the replayed run must have "
             "the question, model, system prompt, seed, sampling and limits of the recorded one. To "
             "add what is missing, use record: with this file")

@@ -2,7 +2,7 @@
 
     judge = Endpoint.from_environment("JUDGE", "judge endpoint")
     judge.chat([{"role": "user", "content": "..."}], temperature=0)      the text of the reply
-    judge.complete([1, 2, 3], max_tokens=100)                            the first choice
+    judge.complete([1, 2, 3], max_tokens=100)                            the text of the reply
     judge.post("/path", {...})                                           the reply's JSON object
 
 Every failure is a ToolError. Connection errors, timeouts, HTTP 429 and 5xx are tried again; the
@@ -111,11 +111,11 @@ class Endpoint:
                 problem = "sent no 'content' in its first choice"
         raise ToolError("http", f"the {self.name} {problem}", 200)
 
-    def complete(self, prompt: str | list[int], **settings) -> dict:
+    def complete(self, prompt: str | list[int], **settings) -> str:
         reply = self.post("/completions", {"model": self.model, "prompt": prompt} | settings)
         match reply:
-            case {"choices": [{"text": str()} as choice, *_]}:
-                return choice
+            case {"choices": [{"text": str(text)}, *_]}:
+                return text
         raise ToolError("http", f"the {self.name} sent no 'text' in its first choice", 200)
 
     def post(self, path: str, body: dict, deadline: float = math.inf) -> dict:

@@ -1,14 +1,14 @@
-"""Checkpoints of a training run: all that is needed to go on as if nothing had happened.
+"""The checkpoint that a run starts from, and its own: all that it needs to go on.
 
-    RUN/checkpoints/step-00000120/model/                 a folder that transformers reads too
+    RUN/checkpoints/step-00000120/model/                 a folder that transformers reads, too
     RUN/checkpoints/step-00000120/optimizer.safetensors  moments and step counts of AdamW
     RUN/checkpoints/step-00000120/state.json             step, fingerprint of the data, versions
     RUN/latest                                           the name of the newest complete one
 
-Schedule, data position and all random numbers follow from seed and step. A checkpoint is written under another name
-and renamed when it is complete and on the disk; then `latest` is moved, and only then all but the newest and the one
-before it are deleted. Whenever the process dies, `latest` names a checkpoint that loads. Safetensors and JSON only:
-loading a checkpoint runs no code.
+The learning rate, the position in the data and all random numbers follow from seed and step. A
+checkpoint is written under another name and renamed when it is complete and on the disk; then
+`latest` is moved, and only then all but the newest two are deleted. So `latest` always names a
+checkpoint that loads. Files are safetensors and JSON: loading one runs no code.
 """
 
 import platform
@@ -21,81 +21,119 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch.optim import Optimizer
 
 from minvenus.config import ConfigError, read_json
-from minvenus.files import latest_checkpoint, replaced, step_name, sync, write_json, write_text
+from minvenus.files import (
+    latest_checkpoint,
+    replaced_folder,
+    step_name,
+    sync,
+    write_json,
+    write_text,
+)
 from minvenus.model import weights
-from minvenus.model.lora import adapters, load_adapter
+from minvenus.model.lora import adapter_rank, adapters, add_adapters
+from minvenus.model.precision import PRECISION, device_of
 from minvenus.model.qwen3 import Qwen3
-from minvenus.train.parallel import gathered, on_rank_0, size
+from minvenus.model.weights import start_folder, start_model
+from minvenus.text.tokenizer import TINY, Tokenizer
+from minvenus.train.parallel import on_rank_0, shard, size, use_device, whole_tensors
+from minvenus.train.plan import check_memory
 
-MOMENTS = ("exp_avg", "exp_avg_sq")                  # what AdamW keeps for a parameter, beside its count of steps
+MOMENTS = ("exp_avg", "exp_avg_sq")          # what AdamW has for a parameter, beside its step count
 PACKAGES = ("torch", "safetensors", "tokenizers", "numpy")
 
 
-def save(run: Path, step: int, model: Qwen3, optimizer: torch.optim.Optimizer, data: str,
-         tokenizer_files=()) -> Path:
-    """Write the checkpoint after `step` steps and point `latest` at it. `data` is the fingerprint of what was trained
-    on."""
-    folder = run / "checkpoints" / step_name(step)
-    before = on_rank_0(latest_checkpoint, run)
-    if before == folder:                                                 # nothing was done since
+# -------------------------------------------------------------------------------- start models
+
+
+def load_start(config) -> tuple[Qwen3, Tokenizer]:
+    """The model that training starts from, and its tokenizer.
+
+    It has new adapters if these are what is trained, and is split over the ranks.
+    """
+    device = device_of(config.device)
+    use_device(device)
+    check_memory(config, size())
+    folder = start_folder(config.model)
+    rank = adapter_rank(folder) if folder else 0
+    if config.lora_rank and rank not in (0, config.lora_rank):
+        raise ConfigError(f"{folder} was trained with an adapter of rank {rank}, --lora-rank is "
+                          f"{config.lora_rank}: use {rank}, or remove its folder adapter to begin "
+                          "a new one on the merged weights")
+
+    dtype = PRECISION[device].engine if config.lora_rank else torch.float32
+    model = start_model(config.model, device, config.seed, dtype)
+    tokenizer = Tokenizer.from_file(folder or TINY)
+    if tokenizer.size > model.config.vocab_size:
+        raise ConfigError(f"the tokenizer of {folder} has {tokenizer.size} tokens, the model "
+                          f"{model.config.vocab_size}: they are not of one model")
+
+    if config.lora_rank:
+        add_adapters(model, config.lora_rank, config.seed)
+    model.model.recompute = config.recompute
+    model.model.offload = config.offload
+    return shard(model), tokenizer
+
+
+def load_reference(config, model: Qwen3) -> Qwen3 | None:
+    """The start checkpoint, not trained, where something is measured against it.
+
+    A model with adapters is its own reference: see lora.switched_off.
+    """
+    if not config.loss.kl_coef and config.gain_policy == "current":
+        return None
+    if config.lora_rank:
+        return model
+    device = device_of(config.device)
+    reference = start_model(config.model, device, config.seed, PRECISION[device].engine)
+    return shard(reference.requires_grad_(False))
+
+
+# -------------------------------------------------------------------------------------- saving
+
+
+def save(run: Path, state: dict, model: Qwen3, optimizer: Optimizer, tokenizer_files=()) -> Path:
+    """Write the checkpoint after state["step"] steps and point `latest` at it.
+
+    `state` is what `restore` returns; the versions of the packages are added to it.
+    """
+    folder = run / "checkpoints" / step_name(state["step"])
+    if on_rank_0(latest_checkpoint, run) == folder:          # nothing was done since
         return folder
-    tensors = {}
+
+    moments = {}
     for name, parameter in model.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():    # nothing before the first update
-            tensors[f"{name}.{key}"] = value
-    model_tensors = gathered(weights.saved_tensors(model)) if size() > 1 else None
-    tensors = gathered(tensors.items())
+        for key, value in optimizer.state.get(parameter, {}).items():
+            moments[f"{name}.{key}"] = value
+    moments = whole_tensors(moments.items())
+    model_tensors = whole_tensors(weights.saved_tensors(model)) if size() > 1 else None
 
     def write() -> None:
-        try:
-            with replaced(folder) as new:
-                weights.save(model, new / "model", tokenizer_files, tensors=model_tensors)
-                save_file(tensors, new / "optimizer.safetensors")
-                write_json(new / "state.json", {"step": step, "data": data, "versions": versions()})
-            write_text(run / "latest", folder.name + "\n")
-            sync(run)                                                    # before the older one is deleted
-        except (OSError, SafetensorError) as error:
-            raise OSError(f"the checkpoint after step {step} could not be written to {folder}: {error}. Earlier ones "
-                          "are whole: once the disk has room again the same command goes on from the latest") from error
-        for old in (run / "checkpoints").iterdir():                      # also what a crash has left
-            if old not in (folder, before):
-                shutil.rmtree(old, ignore_errors=True)                   # the new one is whole
+        with replaced_folder(folder) as new:
+            weights.save(model, new / "model", tokenizer_files, tensors=model_tensors)
+            save_file(moments, new / "optimizer.safetensors")
+            write_json(new / "state.json", state | {"versions": versions()})
+        move_pointer(run, folder)
 
-    on_rank_0(write)
+    try:
+        on_rank_0(write)
+    except (OSError, SafetensorError) as error:
+        raise OSError(f"the checkpoint after step {state['step']} could not be written to "
+                      f"{folder}: {error}. Earlier ones are whole: once the disk has room again "
+                      "the same command goes on from the latest") from error
     return folder
 
 
-def restore(folder: Path, model: Qwen3, optimizer: torch.optim.Optimizer) -> dict:
-    """Fill model and optimiser from a checkpoint; returns its state. Of several ranks each reads its own rows, however
-    many there were when it was written."""
-    parameters = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    file = folder / "optimizer.safetensors"
-    try:
-        state = read_json(folder / "state.json")
-        stored, moments = weights.list_tensors(folder / "model", model), weights.read_header(file)
-        # all moments or none: a parameter without its own would take its next step as if it were the first
-        moved = parameters if moments else {}
-        expected = {f"{name}.{key}" for name in moved for key in ("step", *MOMENTS)}
-        if moments.keys() != expected:
-            wrong = ", ".join(sorted(moments.keys() ^ expected))
-            raise ConfigError(f"optimizer.safetensors does not fit the model: missing or unexpected {wrong}")
-        with safe_open(file, "pt") as opened:
-            steps = {name: opened.get_tensor(f"{name}.step") for name in moved}
-    except (OSError, SafetensorError, ValueError) as error:
-        raise ConfigError(f"{folder} cannot be read: {error}. To go on from the checkpoint before it, write that one's "
-                          f"name into {folder.parents[1] / 'latest'}") from None
-    if adapters(model):                         # the weights beside them are those of the start
-        load_adapter(model, folder / "model" / "adapter")
-    else:
-        weights.read_tensors(stored, model.state_dict())
-    for name, parameter in moved.items():
-        own = {key: torch.zeros_like(parameter) for key in MOMENTS}
-        weights.read_tensors(moments, {f"{name}.{key}": own[key] for key in MOMENTS})
-        counts_on = parameter.device if optimizer.defaults["fused"] else "cpu"           # as AdamW does it
-        optimizer.state[parameter] = own | {"step": steps[name].to(counts_on)}
-    return state
+def move_pointer(run: Path, newest: Path) -> None:
+    """Point `latest` at a checkpoint, then delete all others but the one that it named before."""
+    before = latest_checkpoint(run)
+    write_text(run / "latest", newest.name + "\n")
+    sync(run)
+    for folder in (run / "checkpoints").iterdir():           # also what a crash has left
+        if folder not in (newest, before):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @cache
@@ -104,6 +142,56 @@ def versions() -> dict[str, str]:
     source = Path(__file__).resolve().parents[2]
     commit = ""
     if (source / ".git").exists() and shutil.which("git"):
-        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=source, capture_output=True, text=True, check=False)
-        commit = done.stdout.strip()
-    return {"python": platform.python_version(), "commit": commit or "unknown", **{p: version(p) for p in PACKAGES}}
+        command = ["git", "rev-parse", "HEAD"]
+        result = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+        commit = result.stdout.strip()
+    packages = {package: version(package) for package in PACKAGES}
+    return {"python": platform.python_version(), "commit": commit or "unknown", **packages}
+
+
+# ------------------------------------------------------------------------------------- loading
+
+
+def restore(folder: Path, model: Qwen3, optimizer: Optimizer) -> dict:
+    """Fill model and optimiser from a checkpoint; returns its state.
+
+    Of several ranks each reads its own rows, however many there were when it was written.
+    """
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    file = folder / "optimizer.safetensors"
+    try:
+        state = read_json(folder / "state.json")
+        stored = weights.list_tensors(folder / "model", model)
+        moments = weights.read_header(file)
+        if not moments:                                      # saved before the first update
+            trained = {}
+        check_moments(moments.keys(), trained.keys())
+        with safe_open(file, "pt") as tensors:
+            counts = {name: tensors.get_tensor(f"{name}.step") for name in trained}
+    except (OSError, SafetensorError, ValueError) as error:
+        raise ConfigError(f"{folder} cannot be read: {error}. To go on from the checkpoint before "
+                          "it, write that one's name into "
+                          f"{folder.parents[1] / 'latest'}") from None
+
+    if adapters(model):                      # the weights beside them are those of the start
+        weights.load_adapter(model, folder / "model" / "adapter")
+    else:
+        weights.read_tensors(stored, model.state_dict())
+
+    for name, parameter in trained.items():
+        parameter_state = {key: torch.zeros_like(parameter) for key in MOMENTS}
+        named = {f"{name}.{key}": tensor for key, tensor in parameter_state.items()}
+        weights.read_tensors(moments, named)
+        count_device = parameter.device if optimizer.defaults["fused"] else "cpu"    # as AdamW does
+        parameter_state["step"] = counts[name].to(count_device)
+        optimizer.state[parameter] = parameter_state
+    return state
+
+
+def check_moments(names, trained) -> None:
+    """A parameter without its moments would take its next step as if it were the first."""
+    expected = {f"{name}.{key}" for name in trained for key in ("step", *MOMENTS)}
+    if names != expected:
+        differences = ", ".join(sorted(names ^ expected))
+        raise ConfigError("optimizer.safetensors does not fit the model: missing or unexpected "
+                          f"{differences}")

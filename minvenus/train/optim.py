@@ -1,7 +1,7 @@
 """The optimiser step: AdamW, clipping by the gradient's norm, and the learning rate of SFT.
 
-    lr(k) = peak * k / warm-up                                              for the first steps, k = 1, 2, ...
-    lr(k) = peak * (1 + cos(pi * (k - 1 - warm-up) / (steps - warm-up))) / 2                       after them
+    lr(k) = peak * k / warm-up                             for the first steps, k = 1, 2, ...
+    lr(k) = peak * (1 + cos(pi * (k - 1 - warm-up) / (steps - warm-up))) / 2       after them
 """
 
 import math
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from minvenus.config import ConfigError
-from minvenus.model.split import whole
+from minvenus.model.precision import whole
 
 
 class Diverged(ConfigError):
@@ -21,30 +21,34 @@ def learning_rate(step: int, steps: int, peak: float, warmup: int) -> float:
     """The rate of step 1, 2, ... `steps`."""
     if step <= warmup:
         return peak * (step / warmup)
-    return peak * 0.5 * (1.0 + math.cos(math.pi * (step - 1 - warmup) / max(1, steps - warmup)))
+    done = (step - 1 - warmup) / max(1, steps - warmup)
+    return peak * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
 def adamw(model: nn.Module, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
-    """Weight decay on all trained parameters, as in the released training scripts. The rate is set at every step."""
+    """Weight decay on all trained parameters, as in the released training scripts.
+
+    The rate is set at every step.
+    """
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    fused = parameters[0].is_cuda                # one kernel over all parameters instead of some for each
-    return torch.optim.AdamW(parameters, lr=0.0, betas=betas, weight_decay=weight_decay, fused=fused)
+    fused = parameters[0].is_cuda                # one kernel over all parameters
+    return torch.optim.AdamW(
+        parameters, lr=0.0, betas=betas, weight_decay=weight_decay, fused=fused
+    )
 
 
-def optimizer_step(model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, clip: float) -> float:
-    """Clip, step and reset the gradients; returns their norm before clipping. A norm that is not finite changes
-    nothing."""
+def optimizer_step(model: nn.Module, optimizer: torch.optim.Optimizer, rate: float,
+                   clip: float) -> float:
+    """Clip, step and reset the gradients; returns their norm before clipping.
+
+    A norm that is not finite changes nothing.
+    """
     norm = float(whole(nn.utils.clip_grad_norm_(model.parameters(), clip)))
     if not math.isfinite(norm):
-        raise Diverged(f"the gradient's norm is {norm}: lower the learning rate, and look at the last lines of "
-                       "metrics.jsonl for when the loss began to grow")
+        raise Diverged(f"the gradient's norm is {norm}: lower the learning rate, and look at the "
+                       "last lines of metrics.jsonl for when the loss began to grow")
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
-    model.zero_grad()                           # or the next step would add to this one's
+    model.zero_grad()                            # or the next step would add to this one's
     return norm
-
-
-def steps_taken(optimizer: torch.optim.Optimizer) -> int:
-    """How often AdamW has moved the weights: all of them as often. One read, because a GPU has to be waited for."""
-    return next((int(state["step"]) for state in optimizer.state.values()), 0)

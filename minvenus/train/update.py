@@ -1,211 +1,264 @@
-"""The two updates: supervised fine-tuning on trajectories, IGPO on rollouts with advantages. Both go through
-`model.logprobs`.
+"""The two updates: supervised fine-tuning on trajectories, IGPO on rollouts with advantages.
 
-    SFT    L = sum over trained tokens of weight * -log p(token)           weights: sft/dataset.py      [P eq.1]
-    IGPO   L = igpo_loss(log pi, log pi_old, log pi_ref, advantages)       see igpo/loss.py             [P eq.10]
+    SFT    L = sum_k w_k * -log p(x_k)                                trained tokens k   [P eq.1]
+    IGPO   L = igpo_loss(log pi, log pi_old, log pi_ref, A, w)        igpo/loss.py       [P eq.10]
 
-Sequences are packed end to end without padding, at most `pack_tokens` in one forward. Both losses are sums over tokens
-with weights that count the whole optimiser step: how it is packed changes memory and speed, not the result.
+Both run packs (pack.py) through `model.logprobs`, at most `pack_tokens` tokens in one forward. The
+weights w (igpo/loss.py) count the whole optimiser step, so the losses of its packs add up.
 
-B rollouts of a mini-batch, N tokens of a pack, M sampled ones among them.
+N tokens of a pack, M trained ones among them; m trained ones of a sequence.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from minvenus.evaluation.questions import permutation
 from minvenus.igpo.advantage import token_advantages
+from minvenus.igpo.credit import Credit
 from minvenus.igpo.loss import igpo_loss, loss_stats, token_weights
 from minvenus.model.lora import switched_off
 from minvenus.model.precision import precision_of
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import IGPOConfig
-from minvenus.sft.dataset import Example, Pack, Reduction, fill_packs, step_packs
-from minvenus.train.batch import batch_indices
+from minvenus.sft.dataset import Example
+from minvenus.train.batch import Batch
 from minvenus.train.optim import Diverged, optimizer_step
-from minvenus.train.parallel import gather, idle, share_packs
+from minvenus.train.pack import Pack, rank_packs
+from minvenus.train.parallel import gather
+from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.types import Rollout
 
 EXTREMES = {"ratio_min": min, "ratio_max": max, "logprob_gap": max}
-BEFORE = ("logprob_gap", "logprob_gap_mean")             # between engine and trainer: before the first optimiser step
-
-# --------------------------------------------------------------------------------------------- supervised fine-tuning
-
-
-def sft_loss(model: Qwen3, pack: Pack) -> Tensor:
-    """The pack's share of the step's loss."""
-    device = model.head_weight.device
-    tokens, targets = pack.tokens.to(device), pack.targets.to(device)
-    # every row of the last layer, as the shipped base was trained, to the last bit
-    logp = model.logprobs(tokens, pack.cu_seqlens, pack.sources, targets, dtype=precision_of(model).compute,
-                          every_row=True)
-    return -(pack.weights.to(device) * logp).sum()
+Stats = dict[str, float]
+LossInputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
+GAPS = ("logprob_gap", "logprob_gap_mean")    # of engine and trainer: before the first update
 
 
-def sft_step(model: Qwen3, optimizer, examples: Sequence[Example], rate: float, clip: float, pack_tokens: int,
-             reduction: Reduction) -> dict:
-    """One optimiser step on trajectories; returns its numbers."""
+def pack_logprobs(model: Qwen3, pack: Pack, temperature: float = 1.0, entropy: bool = False):
+    """Log-probs [M] of the trained tokens of a pack; with `entropy`, (log-probs, entropies)."""
+    tokens = pack.tokens.to(model.head_weight.device)
+    dtype = precision_of(model).compute
+    return model.logprobs(tokens, pack.cu_seqlens, pack.sources, temperature, entropy, dtype)
+
+
+# --------------------------------------------------------------------- supervised fine-tuning
+
+
+def sft_losses(model: Qwen3, examples: list[Example], config: SFTConfig) -> Iterator[Tensor]:
+    """The loss of every pack of this rank; together they are the loss of the step."""
+    aggregate = "token-mean" if config.reduction == "token-mean" else "seq-mean-token-mean"
+    tokens = sum(example.trained for example in examples)
+    for pack in rank_packs(examples, config.pack_tokens):
+        weights = token_weights(pack.segments, aggregate, len(examples), tokens)
+        logprobs = pack_logprobs(model, pack)
+        yield -(weights.to(logprobs) * logprobs).sum()
+
+
+def sft_step(model: Qwen3, optimizer, examples: list[Example], rate: float,
+             config: SFTConfig) -> Stats:
+    """One optimiser step on trajectories; returns its statistics."""
     losses = []
-    for pack in share_packs(step_packs(examples, pack_tokens, reduction), model.width):
-        part = sft_loss(model, pack) if pack else idle(model)
-        part.backward()
-        losses.append(part.item())
-    loss = sum(gather(losses, width=model.width))
-    norm = optimizer_step(model, optimizer, rate, clip)
-    return {"loss": loss, "grad_norm": norm, "learning_rate": rate, "tokens": sum(len(example) for example in examples),
-            "trained_tokens": sum(example.trained for example in examples)}
+    for loss in sft_losses(model, examples, config):
+        loss.backward()
+        losses.append(loss.item())
+    norm = optimizer_step(model, optimizer, rate, config.clip)
+    return {
+        "loss": sum(gather(losses)),
+        "grad_norm": norm,
+        "learning_rate": rate,
+        "tokens": sum(len(example) for example in examples),
+        "trained_tokens": sum(example.trained for example in examples),
+    }
 
 
 @torch.no_grad()
-def validation_loss(model: Qwen3, examples: Sequence[Example], pack_tokens: int, reduction: Reduction) -> float:
+def validation_loss(model: Qwen3, examples: list[Example], config: SFTConfig) -> float:
     """The same loss on trajectories that are never trained on."""
-    packs = share_packs(step_packs(examples, pack_tokens, reduction), model.width)
-    losses = [float(sft_loss(model, pack) if pack else idle(model)) for pack in packs]
-    return sum(gather(losses, width=model.width))
+    return sum(gather([loss.item() for loss in sft_losses(model, examples, config)]))
 
 
-# --------------------------------------------------------------------------------------------------------------- IGPO
+# ---------------------------------------------------------------------------------------- IGPO
 
 
 @dataclass(frozen=True)
 class Row:
-    """A rollout as the loss needs it. All but `tokens` have one entry per sampled token."""
+    """A rollout as the loss needs it. The columns have one entry per sampled token."""
 
-    tokens: Tensor                    # [L] int64
-    sources: Tensor                   # [m] the position whose hidden state predicts the token
-    old_logp: Tensor                  # [m] float32, stored while sampling: the old policy
-    advantages: Tensor                # [m] float32
-    ref_logp: Tensor | None = None    # [m] float32, of the reference policy; for a KL term
+    example: Example
+    old_logprobs: Tensor                  # [m] float32, stored while sampling: the old policy
+    advantages: Tensor                    # [m] float32, of each token's turn
+    ref_logprobs: Tensor | None = None    # [m] float32, of the start checkpoint; for a KL term
 
     @property
     def has_signal(self) -> bool:
-        """Whether the policy loss has a gradient here. The bound is that of the shares in train/batch.py."""
+        """Whether the policy loss has a gradient here; train/batch.py has the same bound."""
         return bool((self.advantages.abs() >= 1e-9).any())
 
 
-def row_of(rollout: Rollout, advantages: list[float]) -> Row:
-    """Each turn's advantage on that turn's sampled tokens; prompts, observations and forced tokens are left out."""
-    positions = torch.tensor(rollout.sampled).nonzero()[:, 0]
-    old_logp = torch.tensor([logp for logp in rollout.logprobs if logp is not None])
-    per_token = token_advantages(advantages, [(turn.start, turn.end) for turn in rollout.turns], len(rollout.tokens))
-    return Row(torch.tensor(rollout.tokens), positions - 1, old_logp, torch.tensor(per_token)[positions])
+def make_row(rollout: Rollout, advantages: list[float]) -> Row:
+    """Each turn's advantage on its sampled tokens; prompts and observations are not trained."""
+    tokens = torch.tensor(rollout.tokens, dtype=torch.int32)
+    sampled = torch.tensor(rollout.sampled)
+    old_logprobs = [logprob for logprob in rollout.logprobs if logprob is not None]
+    spans = [(turn.start, turn.end) for turn in rollout.turns]
+    per_token = torch.tensor(token_advantages(advantages, spans, len(tokens)))
+    return Row(Example(tokens, sampled), torch.tensor(old_logprobs), per_token[sampled])
 
 
-def igpo_update(model: Qwen3, optimizer, rows: list[Row], reference: Qwen3 | None, config: IGPOConfig,
-                step: int) -> dict:
-    """`epochs` passes over the rows, each in `minibatches` optimiser steps; returns the numbers of them all. A
-    mini-batch without any signal costs no optimiser step, unless there is a KL term to the reference."""
-    if config.loss.kl_coef:
-        assert reference is not None
-        with switched_off(reference):
-            rows = with_reference(rows, reference, config)
-    done: list[dict] = []
-    for epoch in range(config.epochs):
-        # the random order of (seed, step, epoch); the streams count steps and epochs from 0
-        order = batch_indices(epoch + 1, len(rows), len(rows), config.seed * 1_000_003 + step - 1) if rows else []
-        for i in range(config.minibatches):
-            chosen = order[len(order) * i // config.minibatches:len(order) * (i + 1) // config.minibatches]
-            part = [rows[j] for j in chosen]
-            if not any(row.has_signal or config.loss.kl_coef for row in part):
-                continue
-            numbers = backward(model, part, config)
-            gap, bound = numbers["logprob_gap_mean"], precision_of(model).mean_gap
-            if not done and gap > bound:
-                raise Diverged(f"new and stored log-probs differ by {gap:.2g} in the mean before the first update, "
-                               f"more than {bound:g}: engine and trainer do not run the same model, or not in the "
-                               "same precision. --logprob-gap moves this bound")
-            numbers["grad_norm"] = optimizer_step(model, optimizer, config.learning_rate, config.clip)
-            done.append(numbers)
-    return summary(done)
+def igpo_update(model: Qwen3, optimizer, batch: Batch, credit: Credit,
+                reference: Qwen3 | None, config: IGPOConfig, step: int) -> Stats:
+    """Train on the batch; returns the statistics of all optimiser steps."""
+    rows = [*map(make_row, batch.rollouts, credit.advantages)]
+    if reference and config.loss.kl_coef:
+        rows = with_reference(rows, reference, config)
+    return train_on(rows, model, optimizer, config, step)
 
 
-def backward(model: Qwen3, rows: list[Row], config: IGPOConfig) -> dict[str, float]:
-    """Add the gradient of one mini-batch to the model; returns its numbers. Rows without a signal do not run where
-    there is no KL term, and still count in the loss's mean; fractions and entropy are over the tokens that ran."""
-    step_rollouts, step_tokens = len(rows), sum(len(row.sources) for row in rows)
-    rows = [row for row in rows if row.has_signal or config.loss.kl_coef]
-    sampled = sum(len(row.sources) for row in rows)
-    packs = []                                                         # what each adds to the numbers of the mini-batch
+def train_on(rows: list[Row], model: Qwen3, optimizer, config: IGPOConfig, step: int) -> Stats:
+    """One optimiser step for each mini-batch.
 
-    def flat(tensors) -> Tensor:                                                            # [M]
-        return torch.cat(list(tensors)).to(model.head_weight.device)
-
-    for pack in share_packs(fill_packs([len(row.tokens) for row in rows], config.pack_tokens), model.width):
-        if pack is None:
-            idle(model).backward()
+    A mini-batch without any signal costs no optimiser step, unless there is a KL term, which is
+    the default.
+    """
+    updates: list[Stats] = []
+    for minibatch in minibatches(rows, config, step):
+        if not any(row.has_signal or config.loss.kl_coef for row in minibatch):
             continue
-        part = [rows[i] for i in pack]
-        logp, entropies = packed_logprobs(model, part, config.temperature)
-        segments = flat(torch.full((len(row.sources),), k) for k, row in enumerate(part))
-        weights = token_weights(segments, config.loss.aggregate, step_rollouts, step_tokens)
-        old_logp, advantages = flat(row.old_logp for row in part), flat(row.advantages for row in part)
-        ref_logp = flat(row.ref_logp for row in part) if config.loss.kl_coef else None
-        columns = flat(logp), old_logp, ref_logp, advantages, weights, config.loss
-        loss = igpo_loss(*columns)
+        stats = backward(model, minibatch, config)
+        if not updates:
+            check_gap(model, stats["logprob_gap_mean"])
+        stats["grad_norm"] = optimizer_step(model, optimizer, config.learning_rate, config.clip)
+        updates.append(stats)
+    return summary(updates)
+
+
+def minibatches(rows: list[Row], config: IGPOConfig, step: int) -> Iterator[list[Row]]:
+    """`epochs` passes over the rows, each in another order and in `minibatches` parts."""
+    for epoch in range(config.epochs):
+        order = permutation(len(rows), seed=(config.seed, step, epoch))
+        bounds = [len(rows) * i // config.minibatches for i in range(config.minibatches + 1)]
+        for start, end in pairwise(bounds):
+            yield [rows[i] for i in order[start:end]]
+
+
+def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> Stats:
+    """Add the gradient of a mini-batch to the model; returns its statistics.
+
+    Rows without a signal do not run where there is no KL term. They still count in the weights;
+    the statistics are over the tokens that ran.
+    """
+    tokens = sum(row.example.trained for row in minibatch)
+    rows = [row for row in minibatch if row.has_signal or config.loss.kl_coef]
+
+    pack_stats = []
+    for pack in rank_packs([row.example for row in rows], config.pack_tokens):
+        logprobs, entropies = pack_logprobs(model, pack, config.temperature, entropy=True)
+        if not pack.rows:
+            logprobs.sum().backward()    # an empty pack: all ranks run equally many
+            continue
+        weights = token_weights(pack.segments, config.loss.aggregate, len(minibatch), tokens)
+        inputs = loss_inputs([rows[i] for i in pack.rows], logprobs, weights)
+        loss = igpo_loss(*inputs, config.loss)
         loss.backward()
-        stats = loss_stats(*columns)
-        gaps = (columns[0].detach() - old_logp).abs()
-        packs.append({
-            "loss": loss.item(), "policy_loss": stats["policy_loss"],
-            **({"kl": stats["kl"]} if config.loss.kl_coef else {}),
-            "clip_fraction": stats["clipped"] / sampled, "dual_clip_fraction": stats["dual_clipped"] / sampled,
-            "approx_kl": stats["approx_kl"] / sampled, "entropy": float(torch.cat(entropies).sum()) / sampled,
-            "tokens": sum(len(row.tokens) for row in part), "logprob_gap": float(gaps.max()),
-            "logprob_gap_mean": float(gaps.sum()) / sampled,
-            "ratio_min": stats["ratio_min"], "ratio_max": stats["ratio_max"]})
-    numbers = added(gather(packs, width=model.width))
-    if not math.isfinite(numbers["loss"]):
-        raise Diverged(f"the loss is {numbers['loss']}: look at the last lines of metrics.jsonl for a ratio, a KL or a "
-                       "gradient norm that grew, and lower the learning rate")
-    return numbers
+        pack_stats.append(statistics(loss, entropies, inputs, config))
+
+    trained = sum(row.example.trained for row in rows)
+    stats = minibatch_statistics(gather(pack_stats), trained, config)
+    if not math.isfinite(stats["loss"]):
+        raise Diverged(f"the loss is {stats['loss']}: look at the last lines of metrics.jsonl for "
+                       "a ratio, a KL or a gradient norm that grew, and lower the learning rate")
+    return stats | {"tokens": sum(len(row.example) for row in rows)}
 
 
-def added(parts: list[dict]) -> dict:
-    """The sums of the numbers of several parts, but their extremes where a number is one."""
-    return {key: EXTREMES.get(key, sum)([part[key] for part in parts]) for key in parts[0]}
-
-
-def packed_logprobs(model: Qwen3, rows: list[Row], temperature: float,
-                    entropy: bool = True) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Log-probs of the sampled tokens of each row and, if asked for, their entropies: two tuples of [m] tensors. At the
-    sampling temperature: the ratio compares the distribution that was sampled from."""
-    device = model.head_weight.device
-    tokens = torch.cat([row.tokens for row in rows])                                              # [N]
-    starts = [0, *accumulate(len(row.tokens) for row in rows)]
-    sources = torch.cat([row.sources + start for row, start in zip(rows, starts, strict=False)])  # [M]
-    targets = tokens[sources + 1].to(device)
-    found = model.logprobs(tokens.to(device), torch.tensor(starts, dtype=torch.int32), sources, targets, temperature,
-                           entropy=entropy, dtype=precision_of(model).compute)
-    counts = [len(row.sources) for row in rows]
-    if not entropy:
-        return found.split(counts), ()
-    logp, entropies = found
-    return logp.split(counts), entropies.detach().split(counts)
+def loss_inputs(rows: list[Row], logprobs: Tensor, weights: Tensor) -> LossInputs:
+    """The tensors of igpo_loss, [M] each, of the rows of a pack."""
+    device = logprobs.device
+    old_logprobs = torch.cat([row.old_logprobs for row in rows])
+    advantages = torch.cat([row.advantages for row in rows])
+    references = [row.ref_logprobs for row in rows if row.ref_logprobs is not None]
+    ref_logprobs = torch.cat(references).to(device) if references else None
+    return (
+        logprobs,
+        old_logprobs.to(device),
+        ref_logprobs,
+        advantages.to(device),
+        weights.to(device),
+    )
 
 
 @torch.no_grad()
 def with_reference(rows: list[Row], reference: Qwen3, config: IGPOConfig) -> list[Row]:
     """The rows with the log-probs of the reference policy."""
-    found: list[tuple[int, Tensor]] = []                                                 # of a row, its log-probs
-    for pack in share_packs(fill_packs([len(row.tokens) for row in rows], config.pack_tokens), reference.width):
-        if pack is None:
-            idle(reference)
-            continue
-        logp, _ = packed_logprobs(reference, [rows[i] for i in pack], config.temperature, entropy=False)
-        found += zip(pack, [own.cpu() for own in logp], strict=True)
-    ref_logp = dict(gather(found, width=reference.width))
-    return [replace(row, ref_logp=ref_logp[i]) for i, row in enumerate(rows)]
+    results: list[tuple[int, Tensor]] = []          # (row, its log-probs)
+    with switched_off(reference):
+        for pack in rank_packs([row.example for row in rows], config.pack_tokens):
+            logprobs = pack_logprobs(reference, pack, config.temperature)
+            counts = [rows[i].example.trained for i in pack.rows]
+            results += zip(pack.rows, logprobs.cpu().split(counts), strict=True)
+
+    ref_logprobs = dict(gather(results))
+    return [replace(row, ref_logprobs=ref_logprobs[i]) for i, row in enumerate(rows)]
 
 
-def summary(done: list[dict]) -> dict:
-    """One set of numbers for all optimiser steps of a batch: means, but all tokens, the extremes of ratios, and the
-    gaps before the first step."""
-    if not done:
+# ---------------------------------------------------------------------------------- statistics
+
+
+@torch.no_grad()
+def statistics(loss: Tensor, entropies: Tensor, inputs: LossInputs, config: IGPOConfig) -> Stats:
+    """The numbers of a pack: sums over its tokens, or extremes."""
+    logprobs, old_logprobs, *_ = inputs
+    gaps = (logprobs - old_logprobs).abs()
+    tensors = {
+        "loss": loss,
+        "entropy": entropies.sum(),
+        "logprob_gap_mean": gaps.sum(),
+        "logprob_gap": gaps.max(),
+    }
+    numbers = torch.stack([*tensors.values()]).tolist()        # one wait for the device
+    return dict(zip(tensors, numbers, strict=True)) | loss_stats(*inputs, config.loss)
+
+
+def minibatch_statistics(packs: list[Stats], tokens: int, config: IGPOConfig) -> Stats:
+    """The numbers of a mini-batch from those of its packs; means are over `tokens` tokens."""
+    stats = added(packs)
+    stats["clip_fraction"] = stats.pop("clipped")
+    stats["dual_clip_fraction"] = stats.pop("dual_clipped")
+    for name in ("clip_fraction", "dual_clip_fraction", "approx_kl", "entropy", "logprob_gap_mean"):
+        stats[name] /= tokens
+    if not config.loss.kl_coef:
+        del stats["kl"]
+    return stats
+
+
+def added(parts: list[Stats]) -> Stats:
+    """The sums of the numbers of several parts, or their extremes."""
+    stats = {}
+    for name in parts[0]:
+        combine = EXTREMES.get(name, sum)
+        stats[name] = combine([part[name] for part in parts])
+    return stats
+
+
+def summary(updates: list[Stats]) -> Stats:
+    """The numbers of all optimiser steps: means, but all tokens, extremes, and the first gaps."""
+    if not updates:
         return {"updates": 0, "tokens": 0}
-    total = added(done)
-    means = {key: value / len(done) for key, value in total.items() if key not in ("tokens", *EXTREMES)}
-    return total | means | {"updates": len(done)} | {key: done[0][key] for key in BEFORE}
+    stats = added(updates)
+    for name in stats:
+        if name not in ("tokens", *EXTREMES):
+            stats[name] /= len(updates)
+    first_gaps = {name: updates[0][name] for name in GAPS}
+    return stats | first_gaps | {"updates": len(updates)}
+
+
+def check_gap(model: Qwen3, gap: float) -> None:
+    """Before the first update engine and trainer have the same weights: so log-probs must agree."""
+    bound = precision_of(model).mean_gap
+    if gap > bound:
+        raise Diverged(f"new and stored log-probs differ by {gap:.2g} in the mean before the first "
+                       f"update, more than {bound:g}: engine and trainer do not run the same "
+                       "model, or not in the same precision")

@@ -1,6 +1,8 @@
-"""For the tests of the loop: the real engine with a real (random) model, made to draw the tokens of a script.
+"""For the tests of the loop: the real engine with a real (random) model, made to draw the tokens
+of a script.
 
-Only the draw is replaced. Prefill, cache, scheduling, log-probs and everything of the loop are the shipped code.
+Only the draw is replaced. Prefill, cache, scheduling, log-probs and everything of the loop are the
+shipped code.
 """
 
 import threading
@@ -39,7 +41,8 @@ QUIET = Notices(malformed="ERROR: cannot read the call.")
 
 
 def search(query="Bob", thought="Start."):
-    return f'{thought}\n</think>\n\n<tool_call>\n{{"name":"search","arguments":{{"query":["{query}"]}}}}\n</tool_call>'
+    call = f'{{"name":"search","arguments":{{"query":["{query}"]}}}}'
+    return f"{thought}\n</think>\n\n<tool_call>\n{call}\n</tool_call>"
 
 
 def visit(url="Bob", thought="Open.", goal="pet"):
@@ -61,8 +64,9 @@ def size(observation: str) -> int:
 
 
 def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engine:
-    """An engine that writes script(name, turn, attempt) as turn number `turn` of the rollout `name` ("0/q/0": a run's
-    number, question, rollout). Where a script ends early, its last token is repeated."""
+    """An engine that writes script(name, turn, attempt) as turn number `turn` of the rollout
+    `name` ("0/q/0": a run's number, question, rollout). Where a script ends early, its last
+    token is repeated."""
     wanted, attempts = {}, {}
 
     def draw(sequences, logits):
@@ -81,9 +85,7 @@ def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engi
             tokens.append(turn[min(len(done), len(turn) - 1)])
         return tokens
 
-    engine = Engine(
-        model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, **options
-    )
+    engine = Engine(model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, **options)
     engine.sampler.tokens = draw
     return engine
 
@@ -157,7 +159,7 @@ def loop_for(
     }
     others = {name: value for name, value in limits.items() if name not in told}
     agent = AgentFormat(system, notices or Notices(), **told)
-    loop = RolloutLoop(policy, TOKENIZER, agent, **others, **options)
+    loop = RolloutLoop(policy, agent, **others, **options)
     loop.watch = watch or loop.watch
     return loop
 
@@ -172,8 +174,8 @@ def run_groups(
     stop=False,
     **options,
 ):
-    """Rollouts of all questions, each a sound stream, and nothing stays open. `tools` is one tool set for all, or a
-    function."""
+    """Rollouts of all questions, each a sound stream, and nothing stays open. `tools` is one
+    tool set for all, or a function."""
     policy = policy if hasattr(policy, "start") else policy_for(policy)
     tools = tools or Tools()
     tools_for = tools if callable(tools) else lambda question: tools

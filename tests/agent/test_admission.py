@@ -1,10 +1,10 @@
-"""Rollouts that wait for room: whatever the pool, the same rollouts and scores come out, hardly anything is computed
-twice, and every rollout gets its turn."""
+"""Rollouts that wait for room: whatever the pool, the same rollouts and scores come out, hardly
+anything is computed twice, and every rollout gets its turn."""
 
 import random
 import threading
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
@@ -16,8 +16,8 @@ from minvenus.agent.prompt import read_format
 from minvenus.engine import Engine
 from minvenus.evaluation.questions import open_questions
 from minvenus.model.weights import start_folder
-from minvenus.settings import IGPOConfig
-from minvenus.train.run import load_start
+from minvenus.train.checkpoint import load_start
+from minvenus.train.settings import IGPOConfig
 from minvenus.types import Question
 from tests.agent import scripted
 from tests.agent.scripted import TOKENIZER, Tools, answer, budget, policy_for, search, visit
@@ -42,7 +42,8 @@ def script(name, turn, attempt):
 
 
 class Result:
-    """Rollouts of `questions` questions with groups of `n`, from a pool of so many pages; the scores of the truth."""
+    """Rollouts of `questions` questions with groups of `n`, from a pool of so many pages; the
+    scores of the truth."""
 
     def __init__(self, pages, questions=4, n=4, limits=None, **options):
         self.policy = policy_for(script, pages=pages, page_size=PAGE)
@@ -119,7 +120,8 @@ def test_a_pool_that_holds_no_group_runs_what_it_holds_of_it(pages):
 def test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token(
     prompt, pages
 ):
-    """Contexts of 4 pages. Every rollout computes the last token of the prompt and has a copy of that token's page."""
+    """Contexts of 4 pages. Every rollout computes the last token of the prompt and has a copy of
+    that token's page."""
     question, stream = Question("q", "?", ["cat"]), SimpleNamespace(prompt_length=prompt)
     group = [SimpleNamespace(name="q", question=question, turns=[], stream=stream)] * 4
     for count, fitting in ((pages, 4), (pages - 1, 3)):
@@ -164,7 +166,7 @@ def test_those_that_wait_start_in_their_order_and_their_clock_starts_then():
 def test_those_that_wait_when_the_user_stops_end_once():
     ended = []
     policy = policy_for([search()], pages=ONE, page_size=PAGE)
-    scripted.run_groups(
+    groups = scripted.run_groups(
         policy,
         budget(6, CONTEXT),
         questions=[Question(f"q{i}", "Pet?", ["cat"]) for i in range(4)],
@@ -172,6 +174,10 @@ def test_those_that_wait_when_the_user_stops_end_once():
         watch=lambda event, e: ended.extend([e.question.id] if event == "end" else []),
     )
     assert ended == ["q0", "q1", "q2", "q3"]
+    for [rollout] in groups:
+        assert (rollout.termination, rollout.error) == ("error", "stopped by the user")
+        assert rollout.turns[-1].seconds < 60
+    assert not any(rollout.sampled), "the last one, before its first turn"
 
 
 def test_a_rollout_keeps_its_pages_while_its_tool_takes_long_and_others_run_through():
@@ -196,16 +202,7 @@ def test_a_rollout_keeps_its_pages_while_its_tool_takes_long_and_others_run_thro
     assert ended[-1] == "q0" and len(ended) == 5 and policy.engine.counters().preemptions == 0
 
 
-def test_a_stop_ends_those_that_wait_before_their_first_turn():
-    policy = policy_for([search(), answer()], pages=ONE, page_size=PAGE)
-    [group] = scripted.run_groups(policy, budget(6, CONTEXT), n=3, stop=True)
-    for rollout in group:
-        assert (rollout.termination, rollout.error) == ("error", "stopped by the user")
-        assert rollout.turns[-1].seconds < 60
-    assert not any(group[2].sampled)
-
-
-# --------------------------------------------------------------------------------------------------- the shipped loop
+# --------------------------------------------------------------------------------- the shipped loop
 
 
 def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages():
@@ -213,24 +210,24 @@ def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages()
     config = IGPOConfig(device="cpu", questions=3, group=3, hops=2, max_context=512)
     model, tokenizer = load_start(config)
     source = open_questions(
-        "toyweb", "toyweb", 0, hops=2, slack=0, max_turns=None, limit=0, per_step=3
+        "toyweb", "toyweb", 5, hops=2, slack=0, max_turns=None, limit=0, per_step=3
     )
     told = read_format(start_folder(config.model), config.like, config.system_prompt)
     results, pages = [], 1000
     for _ in range(2):
         engine = Engine(model, pages, train_igpo.PAGE_SIZE, vocab_limit=tokenizer.size)
-        score = partial(train_igpo.score_answers, engine, tokenizer, config)
-        with train_igpo.loop_maker(config, told, source, engine, tokenizer)() as loop:
-            episodes = train_igpo.add_questions(loop, source, 1, config)
-            for ended in loop.run():
-                score(ended)
+        loop = train_igpo.rollout_loop(config, told, source, engine, tokenizer)
+        samples = []
+        for episodes in train_igpo.rollouts(loop, source, 1, config.group):
+            samples += train_igpo.score_truth(engine, episodes, tokenizer, config)
+        samples.sort(key=lambda sample: (sample.group, sample.number))
         done = engine.counters()
-        results.append((episodes, done.prefilled + done.decoded + done.scored))
+        results.append((samples, done.prefilled + done.decoded + done.scored))
         pages = 512 // train_igpo.PAGE_SIZE
     (every, computed), (limited, again) = results
     assert [e.rollout.tokens for e in every] == [
         e.rollout.tokens for e in limited
     ] and again <= 1.2 * computed
     for own, other in zip(every, limited, strict=True):
-        for a, b in zip(own.answer_logprobs, other.answer_logprobs, strict=True):
+        for a, b in zip(own.truth_logprobs, other.truth_logprobs, strict=True):
             assert (a is None) == (b is None) and (a is None or a == pytest.approx(b, abs=1e-4))

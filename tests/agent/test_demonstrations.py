@@ -1,4 +1,5 @@
-"""What the tiny model is taught is what it will meet: the loop writes a demonstration, given its turns."""
+"""What the tiny model is taught is what it will meet: the loop writes a demonstration, given its
+turns."""
 
 import pytest
 

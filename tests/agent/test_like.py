@@ -1,13 +1,14 @@
-"""--like dr-venus: the released loop's limits, notices and frames, against the text of PROTOCOL.md and, where they are
-at hand, against real trajectories. And what infer.py and eval.py say at the start."""
+"""--like dr-venus: the released loop's limits, notices and frames, against the text of
+PROTOCOL.md and, where they are at hand, against real trajectories. And what infer.py and eval.py
+say at the start."""
 
 import json
 import re
 
 import pytest
 
-from minvenus.agent.observation import Observation, observe, result_text
 from minvenus.agent.load import load_loop
+from minvenus.agent.observation import Observation, observe, result_text
 from minvenus.agent.prompt import DR_VENUS, MINVENUS
 from minvenus.model.weights import TINY_BASE
 from minvenus.settings import AgentConfig
@@ -30,7 +31,8 @@ def test_the_numbers_and_the_frames_below_are_those_of_the_protocol():
     for words in (
         f"temperature {t.temperature}, top_p {t.top_p}, top_k {t.top_k}, ",
         f"**presence_penalty {t.presence_penalty}**, max {t.max_new_tokens:,} tokens per turn",
-        f"{t.max_turns - 1} steps; server context {t.max_context:,}; solver context {t.answer_from:,} (CLI",
+        f"{t.max_turns - 1} steps; server context {t.max_context:,}; "
+        f"solver context {t.answer_from:,} (CLI",
         f"wall clock {t.time_limit:,.0f} s (CLI)",
         f"{t.retries + 1} attempts per turn",
         f"A {t.max_turns}st generation can happen",
@@ -45,7 +47,7 @@ def test_the_numbers_and_the_frames_below_are_those_of_the_protocol():
         assert words in protocol, words
 
 
-# --------------------------------------------------------------------------------------- the answer behind the budget
+# --------------------------------------------------------------------- the answer behind the budget
 
 
 def test_the_notice_takes_the_place_of_the_result_of_the_last_turn_of_the_budget():
@@ -69,7 +71,8 @@ def test_the_context_from_which_an_answer_is_asked_for_is_exact_to_the_token():
 
 @pytest.mark.parametrize(("left", "kept"), [(20, 20), (45, 20), (60, 20), (60, 9999)])
 def test_the_last_turn_writes_what_is_left_and_never_beyond_the_context(left, kept):
-    """At least last_turn_tokens, at most what any turn may: so the answer comes behind the budget, within the model."""
+    """At least last_turn_tokens, at most what any turn may: so the answer comes behind the budget,
+    within the model."""
     long = [TOKENIZER.encode("a")[0]] * 60
     context = PROMPT + 61 + size(NOTICES.context) + left + 1
     rollout = run(
@@ -79,7 +82,7 @@ def test_the_last_turn_writes_what_is_left_and_never_beyond_the_context(left, ke
     assert sum(rollout.sampled) == 60 + left
 
 
-# -------------------------------------------------------------------------------------------------------- the frames
+# --------------------------------------------------------------------------------------- the frames
 
 
 def fail(*_):
@@ -102,7 +105,8 @@ def none(query):
         (
             fail_for_a,
             Observation(
-                '[{"query": "b", "web_page_info_list": [{"title": "t", "url": "u", "snippet": "s"}]}]'
+                '[{"query": "b", "web_page_info_list": '
+                '[{"title": "t", "url": "u", "snippet": "s"}]}]'
             ),
         ),
         (
@@ -180,7 +184,7 @@ def test_search_results_of_the_release_are_written_as_ours_are(name):
     assert len(found) >= 12
 
 
-# -------------------------------------------------------------------------------------------------- what is said first
+# ------------------------------------------------------------------------------- what is said first
 
 
 def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or_key(
@@ -202,7 +206,10 @@ def test_the_start_says_which_prompt_tools_and_limits_are_used_and_no_address_or
     ) == [f"prompt: {'x' * 90} ...", f"folder docs; 7 turns, {limits}, 9,000 seconds"]
     for name in ("SERPER_BASE_URL", "JINA_BASE_URL", "EXTRACT_MODEL"):
         monkeypatch.delenv(name, raising=False)
-    words = "search by Serper, reader https://r.jina.ai, no extractor but passages that share words with the goal"
+    words = (
+        "search by Serper, reader https://r.jina.ai, no extractor but passages that share words "
+        "with the goal"
+    )
     assert said(tools="live")[1] == f"{words}; 200 turns, {limits}"
     for name, value in (
         ("SERPER_BASE_URL", "http://secret"),

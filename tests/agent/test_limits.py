@@ -29,10 +29,10 @@ PROMPT, size = scripted.PROMPT, scripted.size
 ROOM = 61  # of a turn: 60 tokens, and an im_end
 
 
-# ------------------------------------------------------------------------------------------------------- the turn limit
+# ----------------------------------------------------------------------------------- the turn limit
 
 
-def test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_rollout_whatever_comes():
+def test_the_last_allowed_turn_is_announced_and_ends_the_rollout_whatever_comes():
     assert run([search(), answer()], budget(3)).termination == "answered", (
         "an early answer is not a forced one"
     )
@@ -58,7 +58,7 @@ def test_with_one_turn_there_is_nothing_to_announce(turn, termination):
     assert rollout.termination == termination and len(rollout.turns) == 1
 
 
-# ---------------------------------------------------------------------------------------------------- the context limit
+# -------------------------------------------------------------------------------- the context limit
 
 
 def test_the_context_limit_is_exact_to_the_token():
@@ -143,7 +143,7 @@ def test_no_rollout_ever_exceeds_a_limit_and_the_stream_is_sound(turns, length, 
     assert rollout.termination.startswith("answered") == (rollout.turns[-1].kind == "answer")
 
 
-# ------------------------------------------------------------------------------------------------ the clock, and a stop
+# ---------------------------------------------------------------------------- the clock, and a stop
 
 
 def test_the_wall_clock_ends_a_rollout_in_the_middle_of_a_turn_with_what_there_is():

@@ -1,4 +1,5 @@
-"""Many rollouts at once: sharing, threads and deadlines of tools, nothing leaked, nothing computed twice."""
+"""Many rollouts at once: sharing, threads and deadlines of tools, nothing leaked, nothing computed
+twice."""
 
 import random
 import threading
@@ -25,7 +26,7 @@ from tests.agent.scripted import (
 )
 from tests.engine.models import check_pool, naive_scores
 
-# -------------------------------------------------------------------------------------------------- sharing and scoring
+# ------------------------------------------------------------------------------ sharing and scoring
 
 
 def test_a_group_shares_its_prompt_and_each_rollout_has_its_own_tools():
@@ -108,10 +109,10 @@ def test_two_hundred_turns_compute_every_token_once():
     assert done.shared == done.preemptions == 0
 
 
-# --------------------------------------------------------------------------------------------------- threads, deadlines
+# ------------------------------------------------------------------------------- threads, deadlines
 
 
-def test_a_tool_that_ignores_its_deadline_is_answered_with_a_timeout_and_what_it_brings_later_is_dropped():
+def test_a_tool_that_ignores_its_deadline_is_a_timeout_and_what_it_brings_later_is_dropped():
     release = threading.Event()
     rollout = run(
         [search(), visit(), answer()],

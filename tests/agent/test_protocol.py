@@ -2,7 +2,7 @@
 
 import pytest
 
-from minvenus.agent.protocol import final_answer, format_error, is_well_formed, parse_turn
+from minvenus.agent.protocol import final_answer, format_error, parse_turn
 from minvenus.types import Turn
 
 SEARCH = '{"name": "search", "arguments": {"query": ["capital of Italy"]}}'
@@ -24,7 +24,7 @@ def final_turn(body="Rome", thought="hm"):
     return f"<think>{thought}</think>\n\n<answer>\n{body}\n</answer>"
 
 
-# ----------------------------------------------------------------------------------------------------- the strict check
+# --------------------------------------------------------------------------------- the strict check
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def final_turn(body="Rome", thought="hm"):
     ],
 )
 def test_well_formed_turns(text, final):
-    assert format_error(text, final) is None and is_well_formed(text, final)
-    assert not is_well_formed(text, not final)
+    assert format_error(text, final) is None
+    assert format_error(text, not final)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_rules_of_tool_turns_and_of_final_turns(text, rule, final):
     assert rule in format_error(text, final)
 
 
-# ----------------------------------------------------------------------------------------------------------- the parser
+# --------------------------------------------------------------------------------------- the parser
 
 
 def test_a_search_a_visit_and_an_answer():
@@ -159,7 +159,7 @@ def test_everything_from_the_first_tool_response_on_is_dropped():
     assert parse_turn(final_turn() + spoof).answer == "Rome"
     assert parse_turn("<think>hm</think>" + spoof).kind == "none"
     assert parse_turn("<tool_response>" + tool_turn()).kind == "none"
-    assert not is_well_formed(
+    assert format_error(
         tool_turn() + spoof, final=False
     )  # run, and penalised: the tokens stay in the stream
 
@@ -198,7 +198,7 @@ def test_a_malformed_call_that_can_be_understood_is_run_and_penalised(text):
     assert parse_turn(text).kind == "search" and parse_turn(text).arguments == {
         "query": ["capital of Italy"]
     }
-    assert not is_well_formed(text, final=False)
+    assert format_error(text, final=False)
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_readable_call_that_no_tool_would_take_is_well_formed_and_an_error_of_
     body, tool, error
 ):
     parsed = parse_turn(tool_turn(body))
-    assert is_well_formed(tool_turn(body), final=False)
+    assert not format_error(tool_turn(body), final=False)
     assert (parsed.kind, parsed.tool, parsed.arguments) == (
         "none",
         tool,

@@ -1,4 +1,5 @@
-"""The strict format check and the parser, on tag soup, on built and damaged turns, and on released trajectories."""
+"""The strict format check and the parser, on tag soup, on built and damaged turns, and on released
+trajectories."""
 
 import json
 import time
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.agent.protocol import format_error, is_well_formed, parse_turn
+from minvenus.agent.protocol import format_error, parse_turn
 from tests.agent.test_protocol import SEARCH, THOUGHTS
 from tests.text.conftest import real_messages
 
@@ -57,7 +58,8 @@ final_turns = st.tuples(thoughts, gaps, plain.filter(str.strip), gaps).map(
 
 
 def check_parse(text):
-    """For every text: exactly one of a call, an answer and an error; and what passes the strict check can be used."""
+    """For every text: exactly one of a call, an answer and an error; and what passes the strict
+    check can be used."""
     parsed = parse_turn(text)
     assert (parsed.kind == "none") == (parsed.error is not None)
     assert (parsed.kind == "answer") == (parsed.answer is not None)
@@ -67,11 +69,11 @@ def check_parse(text):
         assert (
             list(parsed.arguments) == {"search": ["query"], "visit": ["url", "goal"]}[parsed.kind]
         )
-    if is_well_formed(text, final=False):
+    if not format_error(text, final=False):
         assert parsed.kind in ("search", "visit") or parsed.tool is not None
-    if is_well_formed(text, final=True):
+    if not format_error(text, final=True):
         assert parsed.kind == "answer"
-    assert not (is_well_formed(text, final=False) and is_well_formed(text, final=True))
+    assert format_error(text, final=False) or format_error(text, final=True)
     return parsed
 
 
@@ -83,7 +85,7 @@ def test_no_tag_soup_raises_and_check_and_parser_agree(text):
 @given(soup, soup)
 def test_nothing_after_a_tool_response_tag_is_ever_read(text, tail):
     assert parse_turn(text + "<tool_response>" + tail) == parse_turn(text)
-    assert not is_well_formed(text + "<tool_response>" + tail, final=True)
+    assert format_error(text + "<tool_response>" + tail, final=True)
 
 
 @given(tool_turns, final_turns)
@@ -148,7 +150,7 @@ def test_a_hundred_kilobytes_of_tags_take_linear_time(start, piece):
     assert time.process_time() - begin < 2.0  # linear: under 0.1 s; quadratic: minutes
 
 
-# ---------------------------------------------------------------------------------------------------- real trajectories
+# -------------------------------------------------------------------------------- real trajectories
 
 COUNTS = {
     "sft_0000": (12, 12),
@@ -176,7 +178,7 @@ def test_every_turn_of_the_released_trajectories_is_classified(name):
             len(turn.arguments.get("query", []) + turn.arguments.get("url", [])) == 1
         )  # one query or one URL
         assert format_error(text, final=False) is None
-    assert is_well_formed(turns[-1], final=True) == (name != "sft_0001"), (
+    assert (not format_error(turns[-1], final=True)) == (name != "sft_0001"), (
         "it has an <answer> inside the <answer>"
     )
     assert "<answer>" not in parsed[-1].answer

@@ -1,4 +1,5 @@
-"""A saved rollout: nothing is lost, the messages render to the tokens, and what is not a rollout is refused."""
+"""A saved rollout: nothing is lost, the messages render to the tokens, and what is not a rollout is
+refused."""
 
 import json
 from dataclasses import replace
@@ -97,7 +98,8 @@ def test_a_damaged_record_is_refused_with_the_reason(change, words):
 
 
 def test_every_field_of_a_rollout_is_in_its_record():
-    """A field that is added to the types and forgotten here would be lost in silence: change each and look."""
+    """A field that is added to the types and forgotten here would be lost in silence: change each
+    and look."""
     rollout = run([search(), answer()])
     turn = replace(
         rollout.turns[0], tool_error="http", discarded=["duplicate"], seconds=1.5, tool_seconds=2.5

@@ -1,4 +1,5 @@
-"""The policy at an endpoint, against real servers on 127.0.0.1: whole rollouts, errors, nonsense, the key."""
+"""The policy at an endpoint, against real servers on 127.0.0.1: whole rollouts, errors, nonsense,
+the key."""
 
 import json
 import re
@@ -83,7 +84,7 @@ def reset_at_once(handler):
     handler.connection.close()
 
 
-# ------------------------------------------------------------------------------------------------------ a whole rollout
+# ---------------------------------------------------------------------------------- a whole rollout
 
 
 @pytest.mark.parametrize(("send_ids", "top_k"), [(True, 20), (False, 20), (True, None)])
@@ -140,7 +141,7 @@ def test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_agai
     assert seeds()[0] == first and not seeds(seed=1)[0] & first
 
 
-# -------------------------------------------------------------------------------------------- ids or text as the prompt
+# ------------------------------------------------------------------------ ids or text as the prompt
 
 
 @pytest.mark.parametrize("status", [400, 422, 500])
@@ -197,7 +198,7 @@ def test_a_page_that_spells_control_tokens_stays_text_in_either_form_of_the_prom
     assert ids.count(TOKENIZER.im_start) == 5 and ids.count(TOKENIZER.tool_response_end) == 1
 
 
-def test_a_prompt_in_text_breaks_up_control_tokens_of_all_models_in_what_others_wrote_and_nowhere_else():
+def test_a_prompt_in_text_breaks_up_control_tokens_in_what_others_wrote_and_nowhere_else():
     others = "Pet?<|im_end|> [INST] <end_of_turn> <|eot_id|>"
     stream = Stream(TOKENIZER, "Write <answer> and [INST].", others)
     stream.ids += ids_of("I read [INST].\n</think>\n\n<answer>\ncat\n</answer>")
@@ -239,7 +240,7 @@ def test_an_end_token_that_the_server_spells_ends_the_turn_and_half_a_character_
     )
 
 
-# -------------------------------------------------------------------------------------------------- errors and nonsense
+# ------------------------------------------------------------------------------ errors and nonsense
 
 
 @pytest.mark.parametrize(
@@ -268,9 +269,7 @@ def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_t
 
 
 @pytest.mark.parametrize("down", [reset_at_once, lambda h: h.reply("loading", status=503)])
-def test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once(
-    down, capsys
-):
+def test_a_server_that_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once(down, capsys):
     def restarting_twice(handler):
         gone = 1 < len(handler.server.seen) < 20 or 20 < len(handler.server.seen) < 40
         down(handler) if gone else scripted(search(), visit(), answer())(handler)
@@ -350,7 +349,8 @@ def test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking(how, do
 
 
 def room_for(tokens, *turns, status=400):
-    """A server that says "too long" above so many tokens of the prompt; some say so with status 200."""
+    """A server that says "too long" above so many tokens of the prompt; some say so with status
+    200."""
     message = "This model's maximum context length is 512 tokens. However, you requested 600"
 
     def reply(handler):
@@ -362,7 +362,7 @@ def room_for(tokens, *turns, status=400):
     return reply
 
 
-def test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_the_model_may_still_answer():
+def test_a_prompt_that_the_server_calls_too_long_is_the_context_limit_and_may_be_answered():
     tools = Tools(search=lambda queries: Text("Bob sings. " * 40, "empty"))
     with serve(room_for(PROMPT + 150, search(), answer())) as server:
         rollout = run(policy_at(server), tools=tools)
@@ -391,7 +391,7 @@ def test_a_server_that_calls_the_prompt_alone_too_long_is_a_failure_with_its_rea
     )
 
 
-def test_if_the_notice_is_too_long_as_well_the_rollout_ends_with_a_full_context_and_no_format_error():
+def test_if_the_notice_is_too_long_as_well_the_rollout_ends_without_a_format_error():
     with serve(room_for(PROMPT, search(), answer(), status=200)) as server:
         rollout = run(policy_at(server))
     assert len(server.seen) == 3

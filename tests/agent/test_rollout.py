@@ -1,4 +1,5 @@
-"""The loop: the stream it writes, its answer to each kind of turn, what it throws away, what training refuses."""
+"""The loop: the stream it writes, its answer to each kind of turn, what it throws away, what
+training refuses."""
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.agent.scripted import (
 )
 from tests.engine.models import naive_scores
 
-# --------------------------------------------------------------------------------------------- a rollout worked by hand
+# ------------------------------------------------------------------------- a rollout worked by hand
 
 
 def test_search_visit_answer_worked_by_hand():
@@ -52,7 +53,7 @@ def test_search_visit_answer_worked_by_hand():
     )
 
 
-def test_log_probs_are_those_of_the_full_softmax_at_the_temperature_for_exactly_these_tokens_with_top_p_below_one_too():
+def test_log_probs_are_those_of_the_full_softmax_at_the_temperature_for_exactly_these_tokens():
     for policy, temperature in (
         ([search(), BROKEN, answer()], 1.0),
         (scripted.random_policy(Sampling(1, temperature=0.7, top_p=0.5)), 0.7),
@@ -67,7 +68,7 @@ def test_log_probs_are_those_of_the_full_softmax_at_the_temperature_for_exactly_
                 assert logprob == pytest.approx(expected, abs=1e-5)
 
 
-# ------------------------------------------------------------------------------------------------------- kinds of turns
+# ----------------------------------------------------------------------------------- kinds of turns
 
 
 def test_a_malformed_turn_is_kept_answered_and_marked():
@@ -117,7 +118,7 @@ def test_an_invented_tool_response_is_malformed_and_only_what_stands_before_it_i
     )
 
 
-# -------------------------------------------------------------------------------------------- observations of all kinds
+# ------------------------------------------------------------------------ observations of all kinds
 
 
 def test_a_long_result_is_cut_to_its_cap_and_says_so():
@@ -159,7 +160,7 @@ def test_errors_that_the_model_can_cause_never_stop_a_run(kind):
     assert run(policy, budget(), tools, guard=FailureGuard(limit=0.0)).termination == "answered"
 
 
-# -------------------------------------------------------------------------------------------------- retries (inference)
+# ------------------------------------------------------------------------------ retries (inference)
 
 
 def retry_run(attempts_of_turn, retries):
@@ -216,7 +217,7 @@ def test_another_attempt_of_a_random_policy_is_another_draw():
     assert len({*seen, tuple(rollout.tokens[rollout.turns[0].start :][:8])}) == 3
 
 
-# ---------------------------------------------------------------------------------------- what it looks like for people
+# -------------------------------------------------------------------- what it looks like for people
 
 
 def test_every_turn_with_its_call_and_result_discarded_attempts_and_the_end_are_shown(capsys):

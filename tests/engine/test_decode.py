@@ -1,8 +1,5 @@
-"""The decoding step on a CPU: keys and values side by side, and the merged matrices of small models, against the
-plain model."""
-
-import platform
-import resource
+"""The decoding step on a CPU: keys and values side by side, and the merged matrices of small
+models, against the plain model."""
 
 import pytest
 import torch
@@ -87,19 +84,6 @@ def test_the_layout_for_one_row_gives_way_to_the_other_when_several_sequences_ru
     assert engine.runner.merged is several  # it is not made again for one
 
 
-@pytest.mark.skipif(
-    platform.libc_ver()[0] != "glibc", reason="only glibc can be told to keep freed memory"
-)
-def test_a_large_model_does_not_get_its_memory_from_the_system_again_and_again(monkeypatch):
-    monkeypatch.setattr(decode, "LARGEST_PLAIN", 0)
-    MergedModel(MODEL, 8)
-    faults = []
-    for _ in range(6):  # the first time 10,000 pages are new
-        torch.ones(10_000_000)
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
-    assert faults[-1] - faults[0] < 10_000
-
-
 def test_half_precision_models_of_another_kind_and_copies_that_do_not_fit_are_not_merged():
     small = Qwen3(CONFIG)
     assert MergedModel.fits(small)
@@ -130,8 +114,9 @@ def test_hidden_states_of_some_rows_are_those_of_all(rows):
     ids=("merged", "plain", "threads"),
 )
 def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model, threads, monkeypatch):
-    """Turns of different lengths end at different times. A sequence goes on with its next turn, or leaves its row to
-    a new one; contexts outgrow the room of a row. Other products are used where there are several threads."""
+    """Turns of different lengths end at different times. A sequence goes on with its next turn,
+    or leaves its row to a new one; contexts outgrow the room of a row. Other products are used
+    where there are several threads."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     engine = poisoned(Engine(model, pages=400, page_size=4))
     turn_tokens = {}
@@ -162,7 +147,8 @@ def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model, thr
 
 
 def test_what_is_held_is_read_again_when_rows_become_longer_or_more():
-    """A turn of 150 tokens outgrows the room of its row, and a second sequence joins it in the middle."""
+    """A turn of 150 tokens outgrows the room of its row, and a second sequence joins it in the
+    middle."""
     engine = poisoned(Engine(MODEL, pages=200, page_size=4))
     first, second = engine.open([1, 2, 3]), engine.open([4, 5], 1)
     engine.start(first, Sampling(150))
@@ -176,7 +162,7 @@ def test_what_is_held_is_read_again_when_rows_become_longer_or_more():
         assert sequence.logprobs == pytest.approx(naive_scores(MODEL, prompt, turn), abs=1e-4)
 
 
-def test_a_group_on_one_long_prompt_decodes_from_the_pages_when_a_copy_would_be_larger_than_the_pool():
+def test_a_group_on_one_long_prompt_decodes_from_the_pages_when_a_copy_would_be_too_large():
     prompt = [(5 * i) % 40 for i in range(200)]
     engine = poisoned(Engine(MODEL, pages=100, page_size=4))
     [group] = engine.generate([prompt], Sampling(5, temperature=0), n=6)

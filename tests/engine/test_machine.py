@@ -1,8 +1,9 @@
-"""A machine that drives one engine through everything it can do, with a pool that is too small for it, against the
-model alone.
+"""A machine that drives one engine through everything it can do, with a pool that is too small
+for it, against the model alone.
 
-After every step the pool's invariants hold; every token that a turn gave is checked by a forward without a cache:
-greedy tokens are the most probable ones at their place, log-probs agree to 1e-5. At the end no page is held.
+After every step the pool's invariants hold; every token that a turn gave is checked by a forward
+without a cache: greedy tokens are the most probable ones at their place, log-probs agree to 1e-5.
+At the end no page is held.
 """
 
 import pytest

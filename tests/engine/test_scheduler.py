@@ -1,9 +1,13 @@
-"""Scheduling as the engine shows it: which sequences get a token in a step, and which give way when pages run out."""
+"""Scheduling as the engine shows it: who gets a token in a step, and who gives way when pages run
+out."""
+
+import itertools
 
 from minvenus.engine import Engine, Sampling
 from tests.engine.models import FixedLogits, check_engine
 
 MODEL = FixedLogits([0.0] * 40)
+NUMBERS = itertools.count()
 
 
 def an_engine(pages=100, page_size=4, step_tokens=8):
@@ -12,7 +16,8 @@ def an_engine(pages=100, page_size=4, step_tokens=8):
 
 def started(engine, length, max_tokens=99):
     """A running sequence of `length` tokens that no other sequence begins with."""
-    sequence = engine.open([engine._opened % 40] * length, engine._opened)
+    number = next(NUMBERS)
+    sequence = engine.open([number % 40] * length, number)
     engine.start(sequence, Sampling(max_tokens))
     return sequence
 
@@ -77,7 +82,8 @@ def test_the_oldest_running_sequence_gets_a_token_in_every_step():
 
 
 def test_a_sequence_that_waits_for_room_does_not_stop_one_that_runs():
-    """The second needs all five pages, so it waits until the first has ended; the third is not let in before it."""
+    """The second needs all five pages, so it waits until the first has ended; the third is not let
+    in before it."""
     engine = an_engine(pages=5, step_tokens=40)
     first = started(engine, 4, max_tokens=3)
     engine.step()
@@ -85,3 +91,29 @@ def test_a_sequence_that_waits_for_room_does_not_stop_one_that_runs():
     assert drawn(engine, [first, second, third], 2) == [[1, 0, 0], [1, 0, 0]]
     engine.close(first)
     assert drawn(engine, [second, third], 2) == [[1, 0], [0, 1]]
+
+
+def test_of_two_idle_sequences_the_younger_gives_way():
+    engine = an_engine(pages=5, step_tokens=40)
+    older, younger = started(engine, 8, max_tokens=1), started(engine, 8, max_tokens=1)
+    engine.step()
+    started(engine, 8, max_tokens=1)  # needs two pages, one is free
+    engine.step()
+    assert (older.num_computed, younger.num_computed) == (8, 0)
+    assert engine.counters().preemptions == 1
+
+
+def test_forks_wait_for_the_page_of_their_copy_and_take_none_from_their_source():
+    """A prefix of six tokens in two pages, and one page more: the forks run one after the other."""
+    engine = an_engine(pages=3, step_tokens=40)
+    prefix = engine.open([1, 2, 3, 4, 5, 6])
+    engine.score(prefix, [[7], [8], [9]])
+    counters = engine.counters()
+    assert (counters.prefilled, counters.scored, counters.preemptions) == (5, 3, 0)
+
+
+def test_tokens_that_are_found_in_the_cache_are_counted():
+    engine = an_engine()
+    for shared in (0, 8):  # two full pages of nine tokens
+        engine.generate([list(range(9))], Sampling(1))
+        assert engine.counters().shared == shared

@@ -86,6 +86,22 @@ def test_prefixes_given_as_tokens_are_computed_once_and_found_again():
     assert model.count == 59 + 6 + 3 + 1  # the last page was not full: its 3 tokens run again
 
 
+@pytest.mark.parametrize("lengths", [(20, 8), (8, 20)])
+def test_one_prefix_in_two_requests_is_computed_once_and_as_far_as_the_longer_needs(lengths):
+    model = CountingModel(MODEL)
+    engine = Engine(model, pages=40, page_size=4)
+    got = engine.score_many([(TOKENS[:20], [n], ANSWER) for n in lengths])
+    naive = [naive_scores(MODEL, TOKENS[:n], ANSWER) for n in lengths]
+    assert close([scores for [scores] in got], naive)
+    assert model.count == 19 + 2 * len(ANSWER)
+
+
+def test_one_text_with_two_borders_is_scored_after_each():
+    requests = [(TOKENS[:n], [n], TOKENS[n:12]) for n in (8, 5)]
+    got = Engine(MODEL, pages=40, page_size=4).score_many(requests)
+    assert close([scores for [scores] in got], [naive_scores(MODEL, p, c) for p, _, c in requests])
+
+
 def test_scores_beside_a_turn_that_runs_are_those_of_a_fresh_forward():
     """One step gives hidden states to all of them: each job finds its own, whichever runs first."""
     engine = poisoned(Engine(MODEL, pages=80, page_size=4, step_tokens=50))
@@ -108,8 +124,8 @@ def test_scores_beside_a_turn_that_runs_are_those_of_a_fresh_forward():
 
 @pytest.mark.parametrize("pages", range(21, 33))
 def test_a_preempted_scoring_starts_again_with_nothing_kept(pages):
-    """An older sequence decodes beside it and takes its pages, here when it has scored some chunks of its
-    continuation."""
+    """An older sequence decodes beside it and takes its pages, here when it has scored some chunks
+    of its continuation."""
     engine = poisoned(Engine(MODEL, pages=pages, page_size=2, step_tokens=3))
     old = engine.open(TOKENS[:12])
     engine.start(old, Sampling(24, temperature=0))
@@ -123,27 +139,14 @@ def test_a_preempted_scoring_starts_again_with_nothing_kept(pages):
 
 
 def test_a_scored_fork_gives_its_pages_to_those_that_wait():
-    """25 pages of the prefix, room for three forks of two pages more: nine boundaries need no preemption."""
+    """25 pages of the prefix, room for three forks of two pages more: nine boundaries need no
+    preemption."""
     engine = poisoned(Engine(MODEL, pages=31, page_size=2))
     prefix, lengths = engine.open(TOKENS[:50]), list(range(10, 50, 5))
     [found] = engine.score_many([(prefix, lengths, ANSWER[:2])])
     assert close(found, [naive_scores(MODEL, TOKENS[:n], ANSWER[:2]) for n in lengths])
     assert engine.counters().preemptions == 0
     check_engine(engine)
-
-
-def test_scoring_goes_on_when_its_source_has_lost_its_pages():
-    """The older turn takes the idle prefix's pages while the continuations are scored; they come back in chunks of 4
-    tokens."""
-    engine = poisoned(Engine(MODEL, pages=16, page_size=4, step_tokens=4))
-    old, prefix = engine.open(TOKENS[:20]), engine.open(TOKENS[:30], 1)
-    engine.start(old, Sampling(30, temperature=0))
-    continuations = [ANSWER, TOKENS[40:52], [7]]
-    assert close(
-        engine.score(prefix, continuations),
-        [naive_scores(MODEL, TOKENS[:30], c) for c in continuations],
-    )
-    assert engine.counters().preemptions > 0
 
 
 def some(low, high, most):
@@ -192,7 +195,7 @@ def test_impossible_requests_are_refused_with_the_numbers_and_leave_nothing_behi
     with pytest.raises(
         ValueError, match="need 5 pages of 4 for 15 tokens and up to 3 more, the pool has 4"
     ):
-        engine.score(TOKENS[:15], [[1, 2, 3]])
+        engine.score_many([(TOKENS[:15], [1, 15], [1, 2, 3])])
     assert not engine.scheduler.sequences and engine.pool.used == 0
     assert CONFIG.max_position_embeddings == 512
     with pytest.raises(

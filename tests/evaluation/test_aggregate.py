@@ -157,10 +157,10 @@ ended            5 answered, 1 answered_max_steps, 1 max_steps, 1 error
 unfinished       2 without an answer, counted as wrong
 mean F1          0.438, of the answer's words
 turns            3.6 per run: 1.8 searches, 1.0 visits
-format errors    17.2 % of all turns
-tool errors      2 refused
 tokens           225 per run, 25 of them written by the model
 seconds          3.50 per run, while other runs share the machine
+format errors    17.2 % of all turns
+tool errors      2 refused
 browse, all      28.6 % of a run's calls are visits
 browse, correct  58.3 % of a run's calls are visits
 browse, wrong    8.3 % of a run's calls are visits

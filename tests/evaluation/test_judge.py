@@ -10,6 +10,7 @@ from contextlib import closing
 import pytest
 
 from minvenus.config import ConfigError
+from minvenus.evaluation import judge as judge_module
 from minvenus.tools.base import TooManyFailures
 from minvenus.types import Question
 from tests.evaluation.local_judge import (  # noqa: F401
@@ -23,7 +24,7 @@ from tests.evaluation.local_judge import (  # noqa: F401
     says,
     yes_to,
 )
-from tests.tools.servers import chat, serve
+from tests.tools.servers import chat, dripping, serve
 
 pytestmark = pytest.mark.usefixtures("planted")
 
@@ -209,6 +210,15 @@ def test_grading_again_asks_about_unknown_verdicts_only_and_replies_that_were_re
             judge = judge_at(server, cache="kept", threads=1, window=10, limit=0.3)
             assert judge.grade([CAPITAL] * 20, answers).count(None) == 5
             assert len(server.seen) == asked
+
+
+def test_a_judge_whose_headers_never_end_is_given_up_and_its_verdict_is_unknown(monkeypatch):
+    monkeypatch.setattr(judge_module, "SPARE_SECONDS", 0.5)
+    with serve(dripping(b"HTTP/1.1 200 OK\r\nX-Header: ")) as server:
+        judge = judge_at(server, seconds=0.5, limit=1.0)
+        began = time.monotonic()
+        assert graded(judge, "Milan") is None and time.monotonic() - began < 20
+        assert [*judge.notes.values()] == ["the judge endpoint did not answer in time"]
 
 
 def test_an_error_does_not_wait_for_a_slow_reply():

@@ -7,6 +7,8 @@ import hashlib
 import json
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import example, given
@@ -82,8 +84,8 @@ def test_the_released_parquet_columns(tmp_path):
 def test_cells_that_another_program_encrypted():
     """Made with perl's Digest::SHA and string XOR; the first is longer than one key of 32 bytes."""
     cell = (
-        "uXHWd1fHudqIrduXTSWC5gmAE9wS1UAVXhqnyGb7jcWcOc0/UJKi34ro3dMIZIDtR44YjxGdSwRfXrnIJ+bb149qmT5B"
-        "kr/GmePKmxc="
+        "uXHWd1fHudqIrduXTSWC5gmAE9wS1UAVXhqnyGb7jcWcOc0/UJKi34ro3dMIZIDtR44YjxGdSwRfXrnIJ+bb1"
+        "49qmT5Bkr/GmePKmxc="
     )
     text = "Who built the longest bridge over the river, and in which year was it opened?"
     assert decrypt(cell, "bird-42") == text
@@ -215,8 +217,26 @@ def test_a_file_without_questions_is_an_error_and_not_an_empty_evaluation(
 
 def test_all_questions_of_the_toy_web_can_be_taken_and_more_held_out_ones_are_refused():
     assert len(open_questions("toyweb", "toyweb", limit=256, per_step=2048).held_out) == 256
-    with pytest.raises(ConfigError, match="toyweb has 256 questions to evaluate on, not 257"):
-        open_questions("toyweb", "toyweb", limit=257, per_step=8)
+    for per_step in (0, 8):
+        with pytest.raises(ConfigError, match="toyweb has 256 questions to evaluate on, not 257"):
+            open_questions("toyweb", "toyweb", limit=257, per_step=per_step)
+
+
+def test_the_seed_decides_the_toy_web_and_the_order_of_training():
+    first, second = (open_questions(None, "toyweb", seed, per_step=8) for seed in (1, 2))
+    assert first.held_out != second.held_out and first.fingerprint != second.fingerprint
+    names = [[name for name, _ in source.of_step(1)] for source in (first, second)]
+    assert names[0] != names[1] and len(names[0]) == 8
+
+
+def test_the_toy_web_knows_its_right_pages_and_other_tools_are_closed():
+    web = open_questions(None, "toyweb", hops=3)
+    done = SimpleNamespace(question=web.held_out[0], turns=[])
+    assert web.visits([done]) == ([[]], [3])
+    other = QuestionSource([], tools=Mock())
+    assert other.visits([SimpleNamespace(turns=[1, 2])]) == ([[[], []]], [None])
+    other.close()
+    other.tools.close.assert_called_once_with()
 
 
 def test_a_question_that_comes_twice_in_a_step_has_a_second_name():

@@ -4,6 +4,7 @@ has ended is lost; and the loop that makes the runs: what they sample, how many 
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +14,14 @@ from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
 from minvenus.evaluation.judge import WordGrader
 from minvenus.evaluation.questions import QuestionSource
-from minvenus.evaluation.results import fixed_settings, graded, open_results, read_results
+from minvenus.evaluation.results import (
+    default_folder,
+    fixed_settings,
+    graded,
+    open_results,
+    read_results,
+)
+from minvenus.files import model_fingerprint
 from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.tools.base import FailureGuard, ToolError, TooManyFailures
 from minvenus.types import TERMINATIONS, Question
@@ -173,6 +181,39 @@ def test_all_settings_that_change_what_a_run_does_are_fixed_and_files_count_by_t
 def test_a_fixed_setting_with_another_value_is_refused(folder, name, config, fingerprints):
     words = rf"other settings: {name} was .*, is .*\. Use the same, or another --out"
     refused(folder, words, config, FINGERPRINTS | fingerprints)
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"),
+    [
+        ({"model": "runs/igpo/checkpoints/step-00000080/model"}, "igpo-step-00000080"),
+        ({"api_model": "org/venus 4B", "api_base": "http://x", "model": "."}, "org-venus-4B"),
+    ],
+)
+def test_a_folder_has_the_name_of_the_model_and_a_digest_of_the_settings(agent, name):
+    config = EvalConfig(agent=AgentConfig(**agent))
+    first, second = (default_folder(config, {"seed": seed}).name for seed in (1, 2))
+    assert first[:-8] == second[:-8] == f"{name}-" and first != second
+
+
+def test_a_models_fingerprint_follows_the_content_of_its_files(tmp_path, monkeypatch):
+    def written(folder, **files):
+        (tmp_path / folder).mkdir()
+        for name, content in {"b.safetensors": "b", "config.json": "{}", **files}.items():
+            (tmp_path / folder / name).write_text(content)
+        return model_fingerprint(tmp_path / folder)
+
+    first = written("one", **{"a.safetensors": "12"})
+    listed = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda self, name: reversed(sorted(listed(self, name))))
+    assert written("same", **{"a.safetensors": "12", "notes.txt": "?"}) == first
+    others = [
+        written("weights", **{"a.safetensors": "13"}),
+        written("shape", **{"a.safetensors": "12", "config.json": "[]"}),
+        model_fingerprint(tmp_path / "one/a.safetensors"),  # a tokenizer's file, for a served model
+        model_fingerprint("/nowhere"),
+    ]
+    assert len({first, *others}) == 5
 
 
 def test_two_processes_cannot_have_the_same_folder(folder):

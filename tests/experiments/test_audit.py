@@ -14,9 +14,9 @@ from minvenus.flags import parse_flags
 from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import save_batch
-from minvenus.settings import IGPOConfig
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import call_text
+from minvenus.train.settings import IGPOConfig
 from tests.agent.scripted import TOKENIZER
 from tests.report.examples import answer, rollout, saved_batch, search, visit
 
@@ -82,19 +82,22 @@ def test_a_visit_of_several_pages_counts_by_its_first_one():
     assert visits_of(saved([both], [[[-4.0], [-3.0]]]), WEB) == [Visit("wrong", 1, 1.0, 0.0)]
 
 
+TABLE = """
+visit     hop  count   mean  spread  positive
+right       1      2  +1.00    0.00      100%
+right       2      3  +1.33    1.70       67%
+right     all      5  +1.20    1.33       80%
+wrong       1      1  -0.50    0.00        0%
+repeated    2      1  -0.25    0.00        0%
+failed      1      1  +0.00    0.00        0%
+""".strip()
+
+
 def test_the_table_word_for_word():
     """Variances: ((2/3)^2 + (5/3)^2 + (7/3)^2) / 3 = 26 / 9 at hop 2, and of all right ones
     (2 * .04 + .64 + 3.24 + 4.84) / 5."""
     more = [Visit("right", 2, 3.0, 0.0), Visit("right", 2, -1.0, 0.0)]
-    assert table(visit_table([*VISITS, *more])).splitlines() == [
-        "visit     hop  count   mean  spread  positive",
-        "right       1      2  +1.00    0.00      100%",
-        "right       2      3  +1.33    1.70       67%",
-        "right     all      5  +1.20    1.33       80%",
-        "wrong       1      1  -0.50    0.00        0%",
-        "repeated    2      1  -0.25    0.00        0%",
-        "failed      1      1  +0.00    0.00        0%",
-    ]
+    assert table(visit_table([*VISITS, *more])) == TABLE
 
 
 # ------------------------------------------------------------------------------ of a run's folder

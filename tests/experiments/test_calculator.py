@@ -22,6 +22,18 @@ def advantages(example: str) -> dict[str, list[list[float]]]:
     return {name: assign_credit(samples, recipe).advantages for name, recipe in RECIPES.items()}
 
 
+TABLE = """
+rollout  turn    kind        V     gain    reward        z   scaled        A
+1           1  search  -1.8000        -   +0.8000  +1.0000  +0.3000  +0.5850
+            2   visit        -  +0.8000   +0.8000  +1.0000  +0.3000  +0.3000
+            3  answer  -1.0000        -   +0.0000  +0.0000  +0.0000  +0.0000
+2           1  search  -1.8000        -   +0.0000  -1.0000  -0.3000  -0.5850
+            2   visit        -  +0.0000   +0.0000  -1.0000  -0.3000  -0.3000
+            3  answer  -1.8000        -   +0.0000  +0.0000  +0.0000  +0.0000
+3           1  answer        -        -  -1.0000*  +0.0000  +0.0000  +0.0000
+""".strip()
+
+
 def test_the_table_word_for_word(tmp_path):
     """Gains .8 and 0: mean .4, std .4, z = +-1; outcomes alike, so s = .3; the search has the
     visit's reward, and A = .3 + .95 * .3 for it. The third rollout is of another group; its only
@@ -37,16 +49,7 @@ def test_the_table_word_for_word(tmp_path):
     groups = [line.split(":")[0] for line in statistics.splitlines()[:-1]]
     assert groups == ["group 0, 2 rollouts", "group 3, 1 rollouts"]
     assert "turn reward mean 0.4000" in statistics and "IG-Scale 0.3000" in statistics
-    assert [line.split() for line in turns.splitlines()] == [
-        ["rollout", "turn", "kind", "V", "gain", "reward", "z", "scaled", "A"],
-        ["1", "1", "search", "-1.8000", "-", "+0.8000", "+1.0000", "+0.3000", "+0.5850"],
-        ["2", "visit", "-", "+0.8000", "+0.8000", "+1.0000", "+0.3000", "+0.3000"],
-        ["3", "answer", "-1.0000", "-", "+0.0000", "+0.0000", "+0.0000", "+0.0000"],
-        ["2", "1", "search", "-1.8000", "-", "+0.0000", "-1.0000", "-0.3000", "-0.5850"],
-        ["2", "visit", "-", "+0.0000", "+0.0000", "-1.0000", "-0.3000", "-0.3000"],
-        ["3", "answer", "-1.8000", "-", "+0.0000", "+0.0000", "+0.0000", "+0.0000"],
-        ["3", "1", "answer", "-", "-", "-1.0000*", "+0.0000", "+0.0000", "+0.0000"],
-    ]
+    assert turns == TABLE
     first, second, third = json.loads(main(CreditConfig(file=str(file), json=True)))
     z = 0.4 / (math.sqrt(0.16 + 1e-8) + 1e-6)
     advantage = 1.95 * z * 0.3 / (z + 1e-6)
@@ -100,6 +103,7 @@ WRONG = {
     '{"gains": [1], "outcome": 0}': "an object with kinds, outcome",
     '{"kinds": [], "gains": [], "outcome": 0}': "give kinds",
     '{"kinds": ["answer"], "gains": [], "outcome": "1"}': "outcome must be a number",
+    '{"kinds": ["visit"], "gains": [], "outcome": 0}': "the last turn cannot be a visit",
     VISIT + '"gains": [1, 2]}': "gains must have 1 entries",
     VISIT + '"gains": [null]}': "gains must have a number for every visit",
     VISIT + '"group": 0}': "gains or logprobs, one of the two",

@@ -8,13 +8,13 @@ import pytest
 
 from minvenus.config import ConfigError, read_json
 from minvenus.experiments import compare
-from minvenus.experiments.__main__ import COMMANDS, main
+from minvenus.experiments.__main__ import main
 from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.lab import LabConfig
 from minvenus.experiments.methods import CHANGES, PRESETS, method_recipe
 from minvenus.flags import parse_flags
-from minvenus.igpo.recipes import RECIPES
-from minvenus.settings import IGPOConfig, SFTConfig
+from minvenus.igpo.recipes import RECIPE_WORDS, RECIPES
+from minvenus.train.settings import IGPOConfig, SFTConfig
 
 # Stands in for both training scripts: notes that it was started and with which flags, and leaves
 # what a run leaves. Accuracy is 0.01 at the start; GRPO's rollouts get short. A file "stopped" says
@@ -124,7 +124,7 @@ def test_presets_are_settings_with_fresh_seeds_and_folders_of_their_own(
         assert preset != "rates" or not starts(config) & starts(other), "tuned on other starts"
     assert not seeds(config) & used and config.checkpoints >= 3
     assert config.methods.startswith("grpo"), "the others are compared with it"
-    monkeypatch.setitem(COMMANDS, "compare", (CompareConfig, lambda given: given == config))
+    monkeypatch.setattr(compare, "main", lambda settings: settings == config)
     main(["compare", "--preset", preset])
     assert capsys.readouterr().out == "True\n"
 
@@ -167,7 +167,7 @@ def test_first_the_starts_then_all_methods_of_a_seed_before_the_next_seed_then_t
     assert "0.300 [0.100, 0.600]" in page and "Turns per rollout" in page
     assert "were fixed before the first run" in page
     assert "Gain of right visits" not in page, "nobody had gains"
-    assert "<dt>grpo</dt><dd>Only the final answer is " in page, "what the methods are"
+    assert f"<dt>grpo</dt><dd>{RECIPE_WORDS['grpo'][:20]}" in page, "what the methods are"
     assert read_json(folder / "run.json") == asdict(small)
 
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.experiments import lab
-from minvenus.experiments.__main__ import main
 from minvenus.experiments.lab import PROFILES, RIGHT, STOP, WRONG, Gains, LabConfig
 from minvenus.experiments.methods import METHODS, method_recipe
 from minvenus.igpo.loss import LossConfig, igpo_loss, token_weights
@@ -83,16 +82,13 @@ def test_rollouts_follow_the_rules(world, seed):
     gains, probs, visits = world
     for rollout in lab.sample(gains, probs, visits, 20, np.random.default_rng(seed)):
         hop = made = 0
-        for at, choice in rollout.choices[:-1]:
-            assert at == hop and choice != STOP
-            made, hop = made + 1, hop + (choice == RIGHT)
-            assert hop < len(probs)
-        at, choice = rollout.choices[-1]
-        assert at == hop
-        made, hop = made + (choice != STOP), hop + (choice == RIGHT)
-        assert choice == STOP or hop == len(probs) or made == visits
+        ended = False
+        for at, choice in rollout.choices:
+            assert not ended and at == hop
+            made, hop = made + (choice != STOP), hop + (choice == RIGHT)
+            ended = choice == STOP or hop == len(probs) or made == visits
+        assert ended and rollout.outcome == (hop == len(probs))
         assert len(rollout.logprobs) == 2 * made + 1 == len(rollout.kinds)
-        assert rollout.outcome == (hop == len(probs))
 
 
 def test_sampled_rollouts_have_the_exact_success_and_the_mean_and_spread_of_gains_asked_for():
@@ -109,11 +105,8 @@ def test_sampled_rollouts_have_the_exact_success_and_the_mean_and_spread_of_gain
         for k in range(len(rollout.kinds) // 2):
             before, between, after = rollout.logprobs[2 * k : 2 * k + 3]
             rises.setdefault(rollout.choices[k], []).append((between - before, after - before))
-    for place, mean, spread in (
-        ((0, RIGHT), 1.0, 0.5),
-        ((1, RIGHT), 3.0, 0.1),
-        ((0, WRONG), -1.0, 0.2),
-    ):
+    expected = {(0, RIGHT): (1.0, 0.5), (1, RIGHT): (3.0, 0.1), (0, WRONG): (-1.0, 0.2)}
+    for place, (mean, spread) in expected.items():
         searches, visits = np.array(rises[place]).T
         assert visits.mean() == pytest.approx(mean, abs=0.02)
         assert visits.std() == pytest.approx(spread, rel=0.05)
@@ -193,24 +186,20 @@ def test_the_gradient_is_that_of_the_shipped_loss(world, method, seed):
 # ------------------------------------------------------------------------------------ the command
 
 
-def run(out, **flags):
-    main(["lab", "--out", str(out), *(word for pair in flags.items() for word in pair)])
-
-
 def test_the_command_prints_a_table_and_draws_a_picture_per_profile_the_same_each_time(
     capsys, tmp_path
 ):
+    config = LabConfig(steps=4, seeds=2, gains="equal, front", out=str(tmp_path))
     printed = []
     for _ in range(2):
-        run(tmp_path, **{"--steps": "4", "--seeds": "2", "--gains": "equal, front"})
+        lab.main(config)
         printed.append(capsys.readouterr().out)
     assert {path.name for path in tmp_path.iterdir()} == {"lab-equal.svg", "lab-front.svg"}
     assert printed[0] == printed[1]
-    equal, front, _ = printed[0].split("\n\n")
-    assert equal.startswith("gains equal: Gains(right=(0.8, 0.8, 0.8, 0.8)")
-    assert front.startswith("gains front: Gains(")
-    for part in (equal, front):
-        _, head, *rows = part.splitlines()
+    parts = printed[0].strip().split("\n\n")
+    for name, part in zip(("equal", "front"), parts, strict=True):
+        title, head, *rows = part.splitlines()
+        assert title == f"gains {name}: {PROFILES[name]}"
         assert head.split() == ["method", "step", "0", "step", "3", "turns"]
         assert [row.split()[0] for row in rows] == list(METHODS)
         assert all(row.count("[") == 3 for row in rows)
@@ -218,7 +207,7 @@ def test_the_command_prints_a_table_and_draws_a_picture_per_profile_the_same_eac
 
 @pytest.mark.parametrize("method", ["paper", "paper / every turn"])
 def test_a_row_is_of_its_own_method_and_profile(method, capsys, tmp_path):
-    run(tmp_path, **{"--steps": "8", "--seeds": "1", "--gains": "front", "--methods": method})
+    lab.main(LabConfig(steps=8, seeds=1, gains="front", methods=method, out=str(tmp_path)))
     success, turns = (last("front", method, 0, 7, metric) for metric in ("success", "turns"))
     assert f"{success:.3f}  {turns:.3f}\n" in capsys.readouterr().out
 

@@ -10,8 +10,7 @@ import pytest
 
 from minvenus.config import ConfigError
 from minvenus.experiments import __main__ as entry
-from minvenus.experiments import compare
-from minvenus.experiments.demo import DemoConfig
+from minvenus.experiments import compare, demo
 
 # Says that it is ready, waits to be asked to stop, and saves. "fails" fails as soon as another one
 # is ready.
@@ -110,7 +109,7 @@ def test_a_command_prints_what_it_returns_and_ends_with_one_line_if_a_user_can_m
             entry.main([*argv])
         return ended.value.code
 
-    monkeypatch.setitem(entry.COMMANDS, "demo", (DemoConfig, run))
+    monkeypatch.setattr(demo, "main", run)
     entry.main(["demo", "--batch", "3"])
     assert capsys.readouterr().out == "batch 3\n"
     assert refused("demo", "--batch", "4") == 2

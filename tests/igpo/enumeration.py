@@ -32,7 +32,7 @@ EQUAL = (0.8, 0.8, 0.8)
 ARMS = {  # without IG-Scale, which is one factor for a batch
     "grpo": replace(RECIPES["grpo"], normalize="separate"),
     "paper": replace(RECIPES["paper"], normalize="separate"),
-    "uncentred, std": replace(RECIPES["uncentred"], normalize="separate", spread="std"),
+    "uncentred / std": replace(RECIPES["uncentred"], normalize="separate", spread="std"),
     "uncentred": replace(RECIPES["uncentred"], normalize="separate"),
 }
 

@@ -193,6 +193,10 @@ def beliefs_of(m: Sample, kind: str = "log_prob") -> list[float]:
     return [oracle.belief(logprobs, kind) for logprobs in m.truth_logprobs]
 
 
+def flat(rows: list[list]) -> list:
+    return [x for row in rows for x in row]
+
+
 @dataclass(frozen=True)
 class Tokens:
     """The sampled tokens of a batch for the loss: a list of numbers for each rollout."""
@@ -207,7 +211,7 @@ class Tokens:
 
     def tokens(self) -> list[tuple[float, float, float, float]]:
         """(logp, old, ref, advantage) of every token."""
-        return list(zip(*(sum(column, []) for column in self.columns()), strict=True))
+        return list(zip(*map(flat, self.columns()), strict=True))
 
 
 @st.composite

@@ -118,9 +118,15 @@ def test_a_belief_that_is_missing_or_not_finite_is_an_error_with_the_place():
         assign_credit([whole, missing], Recipe(browse="off"))
     infinite = replace(whole, truth_logprobs=logprobs_of(-2.0, None, float("-inf"), None))
     with pytest.raises(
-        ValueError, match=r"rollout 1, context before turn 2: .* -inf: .* not finite"
+        ValueError, match=r"rollout 1, context before turn 2: .* -inf: it must be finite"
     ):
         assign_credit([whole, infinite], Recipe())
+
+
+def test_a_rollout_that_was_not_graded_has_no_credit():
+    graded = sample(["answer"], [None], 0.0)
+    with pytest.raises(ValueError, match="rollout 1 has no outcome"):
+        assign_credit([graded, replace(graded, outcome=None)], Recipe())
 
 
 def test_log_probs_for_another_number_of_turns_are_an_error():

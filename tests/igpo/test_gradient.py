@@ -212,7 +212,7 @@ def test_the_cosines_of_the_table_are_those_of_the_world_with_29_rollouts():
 
     cosines = {
         "gains centred": [equal["paper"], front["paper"]],
-        "gains uncentred, / std": [equal["uncentred, std"], front["uncentred, std"]],
+        "gains uncentred, / std": [equal["uncentred / std"], front["uncentred / std"]],
         "gains uncentred, / root mean square": [equal["uncentred"], front["uncentred"]],
         "outcomes centred, γ < 1": [
             cosine_of(world, partial(centred, replace(OUTCOMES, gamma=gamma)))

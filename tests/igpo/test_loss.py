@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from minvenus.igpo.loss import LossConfig, igpo_loss, loss_stats, token_weights
 from tests.igpo import oracle
-from tests.igpo.strategies import AGGREGATIONS, Tokens, token_batches
+from tests.igpo.strategies import AGGREGATIONS, Tokens, flat, token_batches
 
 configs = st.builds(
     LossConfig,
@@ -28,7 +28,7 @@ ON_POLICY = LossConfig(kl_coef=0.0)
 def inputs_of(batch: Tokens, config: LossConfig, rollouts=None, tokens=None, dtype=torch.float64):
     """What igpo_loss takes: flat tensors, the first one a leaf with a gradient. The batch is a
     whole step, or a part of one with so many rollouts and tokens."""
-    columns = [torch.tensor(sum(column, []), dtype=dtype) for column in batch.columns()]
+    columns = [torch.tensor(flat(column), dtype=dtype) for column in batch.columns()]
     segments = torch.tensor([i for i, row in enumerate(batch.logp) for _ in row])
     counts = rollouts or len(batch.logp), tokens or len(segments)
     weights = token_weights(segments, config.aggregate, *counts)
@@ -125,7 +125,7 @@ def test_no_gradient_flows_through_advantages_or_old_or_reference_log_probs(batc
 def test_the_reference_is_needed_with_a_kl_term_only():
     one = torch.ones(1)
     assert igpo_loss(one, one, None, 2 * one, one, LossConfig(kl_coef=0.0)).item() == -2.0
-    with pytest.raises(ValueError, match="kl_coef is 0.001: ref_logprobs must be like"):
+    with pytest.raises(ValueError, match=r"kl_coef is 0\.001: ref_logprobs must be like"):
         igpo_loss(one, one, None, one, one, LossConfig(kl_coef=0.001))
 
 

@@ -1,5 +1,5 @@
-"""Numbers that the released function gives, and some of the paper's recipe: the batches D (dense), S
-(browse filter, a malformed turn, a malformed answer), groups of penalties only, and the loss L.
+"""Numbers that the released function gives, and some of the paper's recipe: the batches D (dense),
+S (browse filter, a malformed turn, a malformed answer), groups of penalties only, and the loss L.
 
 Those of the released function are float32, hence 2e-6; those of `paper` are float64 with 7 places,
 hence 1e-7.

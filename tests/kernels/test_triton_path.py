@@ -12,8 +12,8 @@ from minvenus.kernels import attention as packed
 from minvenus.kernels import paged
 from minvenus.kernels.attention import TRITON_DEVICES
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.sft.dataset import Example
+from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.train.update import backward, make_row, sft_losses, validation_loss, with_reference
 from tests.agent import scripted
 from tests.agent.scripted import TOKENIZER, Tools, budget, policy_for

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,22 +34,6 @@ def random_tokens(config, count):
 
 def bounds(lengths):
     return torch.tensor([0, *lengths]).cumsum(0)
-
-
-class ContiguousCache:
-    """The simplest attend: all keys and values of one sequence in a row, an explicit mask."""
-
-    def __init__(self):
-        self.layers = {}
-
-    def attend(self, layer, q, k, v):
-        before = self.layers.get(layer, (k[:0], v[:0]))
-        k, v = (torch.cat(pair) for pair in zip(before, (k, v), strict=True))
-        self.layers[layer] = k, v
-        seen = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))
-        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, enable_gqa=True)
-        return out[0].transpose(0, 1)
 
 
 @st.composite
@@ -100,18 +83,6 @@ def test_rope_turns_the_first_half_with_the_last_half_worked_by_hand():
     assert turned.tolist() == pytest.approx(expected, rel=1e-6)
 
 
-# ------------------------------------------------------------------------------------------ rope
-
-
-def test_positions_up_to_the_longest_context_are_exact_and_distinct():
-    positions = [0, 1, 131_071, 262_142, 262_143]
-    cos, sin = rotation(torch.tensor(positions), frequencies(128, 5e6))
-    # pair 0: angle = position
-    assert cos[:, 0, 64].tolist() == pytest.approx([math.cos(p) for p in positions], abs=1e-6)
-    assert sin[:, 0, 64].tolist() == pytest.approx([math.sin(p) for p in positions], abs=1e-6)
-    assert cos.dtype == torch.float32 and len({tuple(row) for row in cos[:, 0].tolist()}) == 5
-
-
 def test_a_cast_to_bfloat16_leaves_the_angles_alone():
     assert list(Qwen3(TINY).bfloat16().buffers()) == []
     x = torch.ones(2, 1, 2, dtype=torch.bfloat16)
@@ -143,16 +114,6 @@ def test_packed_sequences_of_any_lengths_equal_the_plain_forward_of_each(config,
     rows = data.draw(st.lists(st.sampled_from(range(len(tokens))), unique=True, min_size=1))
     some_hidden = model.packed(tokens, bounds(lengths), torch.tensor(rows))
     torch.testing.assert_close(some_hidden, hidden[rows], **close)
-
-
-@some
-@given(configs(), st.lists(st.integers(1, 7), min_size=1, max_size=5))
-def test_chunks_of_any_sizes_over_a_cache_equal_packed(config, chunks):
-    model, tokens, cache = lively(config), random_tokens(config, sum(chunks)), ContiguousCache()
-    positions = torch.arange(len(tokens)).split(chunks)
-    hidden = [model.model(tokens[chunk], chunk, cache.attend) for chunk in positions]
-    expected = model.packed(tokens, bounds([len(tokens)]))
-    torch.testing.assert_close(torch.cat(hidden), expected, **close)
 
 
 @some

@@ -1,4 +1,5 @@
-"""Known bugs of the protocol (22, 23), of what a rollout samples (16, 44), its limits (43) and how it is cut (54)."""
+"""Known bugs of the protocol (22, 23), of what a rollout samples (16, 44), its limits (43) and how
+it is cut (54)."""
 
 from tests.mutants.mutant import mutant
 
@@ -8,7 +9,8 @@ MUTANTS = (
     mutant(
         61,
         "rollouts start whether there is room or not",
-        "agent/test_admission.py::test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages",
+        "agent/test_admission.py::"
+        "test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages",
         ("minvenus.agent.policy:LocalWriter._has_room", "<= pool.count", "< float('inf')"),
     ),
     mutant(
@@ -22,21 +24,16 @@ MUTANTS = (
         "every rollout of a group counts the pages of their prompt",
         "agent/test_admission.py::"
         "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
-        (
-            "minvenus.agent.policy:LocalWriter._has_room",
-            "- shared_pages[episode.name]",
-            "",
-        ),
+        ("minvenus.agent.policy:LocalWriter._has_room", "- shared_pages[episode.name]", ""),
     ),
     mutant(
         61,
         "the clock of a rollout runs while it waits for room",
-        "agent/test_admission.py::test_those_that_wait_start_in_their_order_and_their_clock_starts_then",
-        (
-            "minvenus.agent.rollout:RolloutLoop._open_waiting",
-            "episode.started = time.monotonic()",
-            "pass",
-        ),
+        "agent/test_admission.py::"
+        "test_those_that_wait_start_in_their_order_and_their_clock_starts_then",
+        "minvenus.agent.rollout:RolloutLoop._open_waiting",
+        "episode.started = time.monotonic()",
+        "pass",
     ),
     mutant(
         61,
@@ -48,68 +45,56 @@ MUTANTS = (
         23,
         "an answer inside a tool response is the model's",
         "agent/test_protocol.py::test_everything_from_the_first_tool_response_on_is_dropped",
-        (
-            "minvenus.agent.protocol:parse_turn",
-            'text = text.split("<tool_response>", 1)[0]',
-            "text = text",
-        ),
+        "minvenus.agent.protocol:parse_turn",
+        'text = text.split("<tool_response>", 1)[0]',
+        "text = text",
     ),
     mutant(
         23,
         "the observation is graded",
         "agent/test_protocol.py::test_only_the_last_turn_is_graded_and_never_an_observation",
-        (
-            "minvenus.agent.protocol:final_answer",
-            "parse_turn(turns[-1].text).answer if turns",
-            'parse_turn(turns[-1].text + (turns[-1].observation or "")).answer if turns',
-        ),
+        "minvenus.agent.protocol:final_answer",
+        "parse_turn(turns[-1].text).answer if turns",
+        'parse_turn(turns[-1].text + (turns[-1].observation or "")).answer if turns',
     ),
     mutant(
         16,
         "ids that were made from text count as sampled",
-        "agent/test_remote.py::test_the_same_loop_runs_against_an_endpoint_and_nothing_of_it_counts_as_sampled",
+        "agent/test_remote.py::"
+        "test_the_same_loop_runs_against_an_endpoint_and_nothing_of_it_counts_as_sampled",
         ("minvenus.agent.episode:Episode.end_turn", "end_turn(sampled)", "end_turn(True)"),
     ),
     mutant(
         43,
         "an observation that exactly fits is not shown",
         LIMITS + "test_the_context_limit_is_exact_to_the_token",
-        (
-            "minvenus.agent.limits:Limits._fits",
-            "<= self.format.max_context",
-            "< self.format.max_context",
-        ),
+        "minvenus.agent.limits:Limits._fits",
+        "<= self.format.max_context",
+        "< self.format.max_context",
     ),
     mutant(
         43,
         "no room is kept for the last turn",
         LIMITS + "test_the_context_limit_is_exact_to_the_token",
-        (
-            "minvenus.agent.limits:Limits.reserve",
-            "self.turn_tokens + self.notice_tokens + self.last_tokens",
-            "self.turn_tokens + self.notice_tokens",
-        ),
+        "minvenus.agent.limits:Limits.reserve",
+        "self.turn_tokens + self.notice_tokens + self.last_tokens",
+        "self.turn_tokens + self.notice_tokens",
     ),
     mutant(
         43,
         "the last turn starts one observation late",
-        LIMITS
-        + "test_the_last_allowed_turn_is_announced_after_the_observation_and_ends_the_rollout_whatever_comes",
-        (
-            "minvenus.agent.limits:Limits.with_notice",
-            "len(episode.turns) + 1 ==",
-            "len(episode.turns) ==",
-        ),
+        LIMITS + "test_the_last_allowed_turn_is_announced_and_ends_the_rollout_whatever_comes",
+        "minvenus.agent.limits:Limits.with_notice",
+        "len(episode.turns) + 1 ==",
+        "len(episode.turns) ==",
     ),
     mutant(
         44,
         "the step is missing from the name of the sampling",
         MANY + "test_equal_seeds_give_equal_rollouts_and_names_separate_them",
-        (
-            "minvenus.agent.policy:LocalWriter.open",
-            "first.number, first.step",
-            "first.number, None",
-        ),
+        "minvenus.agent.policy:LocalWriter.open",
+        "first.number, first.step",
+        "first.number, None",
     ),
     mutant(
         44,
@@ -121,53 +106,51 @@ MUTANTS = (
         54,
         "an error between an observation and the next turn leaves a record that cannot be read",
         LIMITS + "test_an_error_at_any_moment_leaves_a_whole_rollout",
-        (
-            "minvenus.agent.rollout:RolloutLoop._cut",
-            "if episode.stream.awaits_turn:",
-            "if episode.writing:",
-        ),
+        "minvenus.agent.rollout:RolloutLoop._cut",
+        "if episode.stream.awaits_turn:",
+        "if episode.writing:",
     ),
     mutant(
         54,
         "the result of a tool is shown after its rollout was cut",
         MANY + "test_after_a_cut_no_waiting_call_runs_and_no_result_is_shown",
-        (
-            "minvenus.agent.rollout:RolloutLoop.running",
-            "episode.rollout is None",
-            "episode.rollout is None or episode.result",
-        ),
+        "minvenus.agent.rollout:RolloutLoop.running",
+        "episode.rollout is None",
+        "episode.rollout is None or episode.result",
     ),
     mutant(
         54,
         "a call that waited for a thread runs after its rollout was cut",
         MANY + "test_after_a_cut_no_waiting_call_runs_and_no_result_is_shown",
-        (
-            "minvenus.agent.rollout:RolloutLoop.running",
-            "episode.rollout is None",
-            "episode.rollout is None or episode.call and not episode.result",
-        ),
+        "minvenus.agent.rollout:RolloutLoop.running",
+        "episode.rollout is None",
+        "episode.rollout is None or episode.call and not episode.result",
     ),
     mutant(
         54,
         "the turn that an endpoint's error cut off counts as a format error",
-        "agent/test_remote.py::test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns",
-        ("minvenus.agent.episode:Episode.end", "malformed and (graded or not last)", "malformed"),
+        "agent/test_remote.py::"
+        "test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns",
+        (
+            "minvenus.agent.episode:Episode.end",
+            "malformed and (check_last or not last)",
+            "malformed",
+        ),
     ),
     mutant(
         54,
         "a server that says too long is an error",
         "agent/test_remote.py::"
-        "test_a_server_that_calls_a_prompt_too_long_is_the_context_limit_and_the_model_may_still_answer",
-        (
-            "minvenus.agent.rollout:RolloutLoop._read_turn",
-            "if is_too_long(error) and",
-            "if False and",
-        ),
+        "test_a_prompt_that_the_server_calls_too_long_is_the_context_limit_and_may_be_answered",
+        "minvenus.agent.rollout:RolloutLoop._read_turn",
+        "if is_too_long(error) and",
+        "if False and",
     ),
     mutant(
         54,
         "a prompt alone that is too long for the server ends like a full context",
-        "agent/test_remote.py::test_a_server_that_calls_the_prompt_alone_too_long_is_a_failure_with_its_reason",
+        "agent/test_remote.py::"
+        "test_a_server_that_calls_the_prompt_alone_too_long_is_a_failure_with_its_reason",
         ("minvenus.agent.rollout:RolloutLoop._read_turn", " and episode.turns:", ":"),
     ),
     mutant(
@@ -175,16 +158,15 @@ MUTANTS = (
         "patience is over before the server is missed",
         "agent/test_remote.py::"
         "test_patience_begins_when_the_server_is_first_missed_however_long_the_turn_took_before",
-        (
-            "minvenus.agent.remote:RemoteWriter._ask",
-            "until = None ",
-            "until = time.monotonic() + PATIENCE ",
-        ),
+        "minvenus.agent.remote:RemoteWriter._ask",
+        "until = None ",
+        "until = time.monotonic() + PATIENCE ",
     ),
     mutant(
         44,
         "every attempt at a turn has the same seed",
-        "agent/test_remote.py::test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_again",
+        "agent/test_remote.py::"
+        "test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_again",
         ("minvenus.agent.remote:RemoteWriter.start", "/{len(episode.discarded)}", ""),
     ),
     mutant(
@@ -192,49 +174,42 @@ MUTANTS = (
         "malformed turns end a rollout though a call stood between them",
         LIMITS
         + "test_so_many_turns_in_a_row_that_cannot_be_read_end_a_rollout_with_a_name_of_its_own",
-        (
-            "minvenus.agent.episode:Episode.unreadable_turns",
-            "break",
-            "continue",
-        ),
+        ("minvenus.agent.episode:Episode.unreadable_turns", "break", "continue"),
     ),
     mutant(
         54,
         "a server that is started again costs the runs that it was writing",
         "agent/test_remote.py::"
-        "test_a_server_that_was_there_and_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once",
+        "test_a_server_that_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once",
         ("minvenus.agent.remote:RemoteWriter._ask", "if not gone or", "if True or"),
     ),
     mutant(
         43,
         "a context that exactly reaches the budget is beyond it",
-        "agent/test_like.py::test_the_context_from_which_an_answer_is_asked_for_is_exact_to_the_token",
+        "agent/test_like.py::"
+        "test_the_context_from_which_an_answer_is_asked_for_is_exact_to_the_token",
         ("minvenus.agent.limits:Limits._fits", "length > answer_from", "length >= answer_from"),
     ),
     mutant(
         43,
         "a last turn with less room than others writes beyond the context",
         "agent/test_like.py::test_the_last_turn_writes_what_is_left_and_never_beyond_the_context",
-        (
-            "minvenus.agent.limits:Limits.turn_room",
-            "min(self.format.max_new_tokens, room)",
-            "self.format.max_new_tokens",
-        ),
+        "minvenus.agent.limits:Limits.turn_room",
+        "min(self.format.max_new_tokens, room)",
+        "self.format.max_new_tokens",
     ),
     mutant(
         55,
         "a model is not told what its folder says",
-        "agent/test_policy.py::test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
-        (
-            "minvenus.agent.prompt:read_format",
-            "if folder and (folder / AGENT_FILE).is_file()",
-            "if False",
-        ),
+        "agent/test_load.py::"
+        "test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
+        ("minvenus.agent.prompt:read_format", "path is not None and path.is_file()", "False"),
     ),
     mutant(
         54,
         "a turn that was cut goes on asking",
-        "agent/test_remote.py::test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking[gone-time]",
+        "agent/test_remote.py::"
+        "test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking[gone-time]",
         ("minvenus.agent.remote:RemoteWriter.close", "cancelled.set()", "pass"),
     ),
     mutant(
@@ -257,10 +232,28 @@ MUTANTS = (
         54,
         "a rollout that waits when the user stops ends twice",
         "agent/test_admission.py::test_those_that_wait_when_the_user_stops_end_once",
+        ("minvenus.agent.rollout:RolloutLoop.cut_all", "        self.waiting = []\n", ""),
+    ),
+    mutant(
+        16,
+        "an attempt that was thrown away stays in the stream",
+        ROLLOUT + "test_another_attempt_of_a_random_policy_is_another_draw",
+        ("minvenus.text.chat:Stream.discard_turn", "del self.ids[len(self.sampled):]", "pass"),
+    ),
+    mutant(
+        16,
+        "the log-probs of an attempt that was thrown away stay",
+        ROLLOUT + "test_another_attempt_of_a_random_policy_is_another_draw",
+        ("minvenus.text.chat:Stream.discard_turn", "del self.logprobs[sum(self.sampled):]", "pass"),
+    ),
+    mutant(
+        61,
+        "rollouts that have ended lose their pages before they are scored",
+        MANY + "test_sequences_stay_open_to_be_scored_and_are_closed_then",
         (
-            "minvenus.agent.rollout:RolloutLoop.cut_all",
-            "        self.waiting = []\n",
-            "",
+            "minvenus.agent.rollout:RolloutLoop.run",
+            "                if ended:\n",
+            "                self._close_ended()\n                if ended:\n",
         ),
     ),
 )

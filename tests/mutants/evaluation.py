@@ -6,13 +6,13 @@ from tests.mutants.mutant import mutant
 AGGREGATE = "minvenus.evaluation.aggregate:"
 JUDGE = "minvenus.evaluation.judge:"
 RESULTS = "minvenus.evaluation.results:"
-WEIGHTS = "minvenus.model.weights:"
 NUMBERS = "evaluation/test_aggregate.py::"
 SAVED = "evaluation/test_results.py::"
+FINGERPRINT = SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files"
 JUDGED = "evaluation/test_judge.py::"
 READ = "evaluation/test_read_verdict.py::"
 FINGERPRINT = (
-    "model/test_weights.py::"
+    "train/test_checkpoint.py::"
     "test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else"
 )
 FIXED = (
@@ -70,12 +70,10 @@ MUTANTS = (
         39,
         "a repair of JSON takes the judge's verdict for a comment",
         READ + "test_json_is_read_as_json_and_never_repaired",
-        (
-            JUDGE + "json_as_lines",
-            "json.loads(text[start.start():end]",
-            "from minvenus.text.json_repair import as_strict_json as strict\n"
-            "        json.loads(strict(text[start.start():end])",
-        ),
+        JUDGE + "json_as_lines",
+        "json.loads(text[start.start():end]",
+        "from minvenus.text.json_repair import as_strict_json as strict\n"
+        "        json.loads(strict(text[start.start():end])",
     ),
     mutant(
         22,
@@ -111,12 +109,10 @@ MUTANTS = (
         54,
         "runs that have ended are lost when the evaluation stops",
         SAVED + "test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved[False]",
-        (
-            RESULTS + "make_runs",
-            "results.add(running.pop(episode), rollout)",
-            "result_of(rollout_to_json(rollout) | "
-            "dict(source='', exact_match=0, run=running.pop(episode)))",
-        ),
+        RESULTS + "make_runs",
+        "results.add(running.pop(episode), rollout)",
+        "result_of(rollout_to_json(rollout) | "
+        "dict(source='', exact_match=0, run=running.pop(episode)))",
     ),
     mutant(
         39,
@@ -142,11 +138,9 @@ MUTANTS = (
         45,
         "the cache forgets the truth",
         KEPT,
-        (
-            JUDGE + "Judge._grade",
-            "[self.endpoint.model, messages, ",
-            "[self.endpoint.model, case.question, case.answer, ",
-        ),
+        JUDGE + "Judge._grade",
+        "[self.endpoint.model, messages, ",
+        "[self.endpoint.model, case.question, case.answer, ",
     ),
     mutant(
         45,
@@ -158,7 +152,7 @@ MUTANTS = (
         46,
         "another temperature is accepted on resume",
         FIXED,
-        (RESULTS + "fixed_settings", "MAY_CHANGE", 'MAY_CHANGE | {"temperature"}'),
+        (RESULTS + "fixed_settings", "MAY_CHANGE", '[*MAY_CHANGE, "temperature"]'),
     ),
     mutant(
         46,
@@ -170,11 +164,9 @@ MUTANTS = (
         46,
         "a setting that was not set before is not compared",
         SAVED + "test_a_fixed_setting_with_another_value_is_refused",
-        (
-            RESULTS + "refuse_other_settings",
-            "if before.get(name) != ",
-            "if before.get(name) is not None and before.get(name) != ",
-        ),
+        RESULTS + "refuse_other_settings",
+        "if before.get(name) != ",
+        "if before.get(name) is not None and before.get(name) != ",
     ),
     mutant(
         46,
@@ -192,11 +184,9 @@ MUTANTS = (
         39,
         "a failed run stays failed when it is made again",
         SAVED + "test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_counts",
-        (
-            RESULTS + "read_results",
-            "results[result.question.id, result.run] = result",
-            "results.setdefault((result.question.id, result.run), result)",
-        ),
+        RESULTS + "read_results",
+        "results[result.question.id, result.run] = result",
+        "results.setdefault((result.question.id, result.run), result)",
     ),
     mutant(
         46,
@@ -209,13 +199,13 @@ MUTANTS = (
         46,
         "other weights under the same name are the same model",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", "{content.hexdigest()}", ""),
+        ("minvenus.files:model_fingerprint", "{content.hexdigest()}", ""),
     ),
     mutant(
         49,
         "a model's fingerprint depends on the order of its folder",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", "paths = sorted([*root", "paths = ([*root"),
+        ("minvenus.files:model_fingerprint", "paths = sorted([*root", "paths = ([*root"),
     ),
     mutant(
         50,
@@ -258,11 +248,9 @@ MUTANTS = (
         51,
         "F1 of sets of words",
         "evaluation/test_answers.py::test_exact_match_and_f1_worked_by_hand",
-        (
-            "minvenus.evaluation.answers:token_f1",
-            "overlap = (",
-            "predicted, accepted = [*set(predicted)], [*set(accepted)]\n    overlap = (",
-        ),
+        "minvenus.evaluation.answers:token_f1",
+        "overlap = (",
+        "predicted, accepted = [*set(predicted)], [*set(accepted)]\n    overlap = (",
     ),
     mutant(
         55,
@@ -281,6 +269,24 @@ MUTANTS = (
         "the first run has another name than infer.py gives it",
         SAVED + "test_the_first_run_is_the_rollout_that_infer_makes",
         (RESULTS + "make_runs", "if run == 0 else", "if run < 0 else"),
+    ),
+    mutant(
+        46,
+        "the seed of the questions does not reach them",
+        "test_eval.py::test_every_setting_reaches_the_part_that_it_is_for",
+        ("eval:questions_of", "agent.web_seed", "0"),
+    ),
+    mutant(
+        46,
+        "an X-ray scores the answer after another thought than the model has learned",
+        "test_eval.py::test_a_question_of_an_evaluation_becomes_an_x_ray_page",
+        ("eval:xray", "format_of(config.agent).lead_in", "''"),
+    ),
+    mutant(
+        46,
+        "all runs have the tools of the first question",
+        "test_eval.py::test_the_report_counts_what_the_runs_did",
+        (RESULTS + "make_runs", "source.tools_for,", "lambda _: source.tools_for(missing[0][0]),"),
     ),
     mutant(
         50,
@@ -304,6 +310,6 @@ MUTANTS = (
         46,
         "another tokenizer or shape counts as the same model",
         FINGERPRINT,
-        (WEIGHTS + "model_fingerprint", ', *root.glob("*.json")]', "]"),
+        ("minvenus.files:model_fingerprint", ', *root.glob("*.json")]', "]"),
     ),
 )

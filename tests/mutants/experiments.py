@@ -59,11 +59,9 @@ MUTANTS = (
         51,
         "the methods of a seed begin at different checkpoints",
         PAIRED,
-        (
-            COMPARE + "main",
-            "run_settings(config, start, ",
-            "run_settings(config, starts[len(jobs) % len(starts)], ",
-        ),
+        COMPARE + "main",
+        "run_settings(config, start, ",
+        "run_settings(config, starts[len(jobs) % len(starts)], ",
     ),
     mutant(
         51,
@@ -99,11 +97,9 @@ MUTANTS = (
         51,
         "the shared settings win against those of a method",
         NAMED,
-        (
-            COMPARE + "run_settings",
-            "shared | method_settings(method)",
-            "method_settings(method) | shared",
-        ),
+        COMPARE + "run_settings",
+        "shared | method_settings(method)",
+        "method_settings(method) | shared",
     ),
     mutant(
         12,
@@ -139,11 +135,9 @@ MUTANTS = (
         51,
         "gains are correlated with progress as they are, not by rank",
         AUDITED,
-        (
-            AUDIT + "audit_batch",
-            "correlated(ranks(gains), ranks(progress))",
-            "correlated(gains, progress)",
-        ),
+        AUDIT + "audit_batch",
+        "correlated(ranks(gains), ranks(progress))",
+        "correlated(gains, progress)",
     ),
     mutant(
         51,
@@ -180,11 +174,9 @@ MUTANTS = (
         51,
         "the calculator shows the outcome without its penalty",
         IN_CALCULATOR + "test_the_table_word_for_word",
-        (
-            "minvenus.experiments.calculator:columns",
-            "[*reward.turns, reward.outcome]",
-            "[*reward.turns, samples[i].outcome]",
-        ),
+        "minvenus.experiments.calculator:columns",
+        "[*reward.turns, reward.outcome]",
+        "[*reward.turns, samples[i].outcome]",
     ),
     mutant(
         51,
@@ -202,10 +194,8 @@ MUTANTS = (
         51,
         "the answer that came by itself counts as a choice of the lab's policy",
         IN_LAB + "test_rollouts_follow_the_rules",
-        (
-            LAB + "sample",
-            "            if hop == len(probs):\n",
-            "            if hop == len(probs):\n                choices.append((hop - 1, STOP))\n",
-        ),
+        LAB + "sample",
+        "            if hop == len(probs):\n",
+        "            if hop == len(probs):\n                choices.append((hop - 1, STOP))\n",
     ),
 )

@@ -34,45 +34,37 @@ MUTANTS = (
         2,
         "discount per token (three to a turn) instead of per turn",
         WORKED + "test_dense_batch_in_every_mode",
-        (
-            ADVANTAGE + "turn_returns",
-            "+ recipe.gamma * following",
-            "+ recipe.gamma ** 3 * following",
-        ),
+        ADVANTAGE + "turn_returns",
+        "+ recipe.gamma * following",
+        "+ recipe.gamma ** 3 * following",
     ),
     mutant(
         2,
         "an unrewarded turn costs no discount over turns",
         IN_ADVANTAGE + "test_over_turns_every_turn_costs_a_factor_gamma_rewarded_or_not",
-        (
-            ADVANTAGE + "turn_returns",
-            " (0.0 if term is None else term) ",
-            " following if term is None else term ",
-        ),
+        ADVANTAGE + "turn_returns",
+        " (0.0 if term is None else term) ",
+        " following if term is None else term ",
     ),
     mutant(
         2,
         "an unrewarded turn costs a discount over rewards",
         IN_ADVANTAGE + "test_inserting_an_unrewarded_turn_changes_no_other_advantage",
-        (
-            ADVANTAGE + "turn_returns",
-            "            returns.append(shared)\n",
-            "            following = shared = recipe.gamma * following\n"
-            "            returns.append(shared)\n",
-        ),
+        ADVANTAGE + "turn_returns",
+        "            returns.append(shared)\n",
+        "            following = shared = recipe.gamma * following\n"
+        "            returns.append(shared)\n",
     ),
     mutant(
         3,
         "mean taken over the same turn index of the group",
         WORKED + "test_dense_batch_in_every_mode",
-        (
-            ADVANTAGE + "advantage_record",
-            "z_score(value, mean, spread, recipe)\n                       for value in r.turns]",
-            "z_score(value, mean_std([q.turns[t] for q, h in zip(rewards, groups)\n"
-            "                if h == group and q.turns[t:t + 1] not in ([], [None])])[0],\n"
-            "                        spread, recipe)\n"
-            "                       for t, value in enumerate(r.turns)]",
-        ),
+        ADVANTAGE + "advantage_record",
+        "z_score(value, mean, spread, recipe)\n                       for value in r.turns]",
+        "z_score(value, mean_std([q.turns[t] for q, h in zip(rewards, groups)\n"
+        "                if h == name and q.turns[t:t + 1] not in ([], [None])])[0],\n"
+        "                        spread, recipe)\n"
+        "                       for t, value in enumerate(r.turns)]",
     ),
     mutant(
         4,
@@ -84,31 +76,25 @@ MUTANTS = (
         5,
         "sample std instead of population std",
         IN_ADVANTAGE + "test_k_of_n_correct_gives_the_two_values_of_the_binary_formula",
-        (
-            ADVANTAGE + "mean_std",
-            " values) / len(values)\n    ",
-            " values) / max(1, len(values) - 1)\n    ",
-        ),
+        ADVANTAGE + "mean_std",
+        " values) / len(values)\n    ",
+        " values) / max(1, len(values) - 1)\n    ",
     ),
     mutant(
         4,
         "the root mean square of gains taken about their mean",
         IN_ADVANTAGE + "test_what_gains_are_divided_by_worked_by_hand",
-        (
-            ADVANTAGE + "group_stats",
-            "math.fsum(v * v for v in turns)",
-            "math.fsum((v - mean) ** 2 for v in turns)",
-        ),
+        ADVANTAGE + "group_stats",
+        "math.fsum(v * v for v in turns)",
+        "math.fsum((v - mean) ** 2 for v in turns)",
     ),
     mutant(
         6,
         "statistics over the batch instead of the group",
         IN_ADVANTAGE + "test_removing_a_group_leaves_the_others_as_they_were",
-        (
-            ADVANTAGE + "advantage_record",
-            "[r for r, g in zip(rewards, groups, strict=True) if g == group]",
-            "rewards",
-        ),
+        ADVANTAGE + "advantage_record",
+        "[r for r, group in zip(rewards, groups, strict=True) if group == name]",
+        "rewards",
     ),
     mutant(
         7,
@@ -131,21 +117,17 @@ MUTANTS = (
         7,
         "a turn whose z-score is zero loses its place",
         WORKED + "test_dense_batch_in_every_mode",
-        (
-            ADVANTAGE + "turn_terms",
-            "if z is None else factor",
-            "if z is None or abs(z) < 1e-12 else factor",
-        ),
+        ADVANTAGE + "turn_terms",
+        "if z is None else factor",
+        "if z is None or abs(z) < 1e-12 else factor",
     ),
     mutant(
         8,
         "an absent gain counted as 0 in the statistics",
         WORKED + "test_browse_batch_in_every_mode",
-        (
-            ADVANTAGE + "group_stats",
-            "[value for value in r.turns if value is not None]",
-            "[value or 0.0 for value in r.turns]",
-        ),
+        ADVANTAGE + "group_stats",
+        "[value for value in r.turns if value is not None]",
+        "[value or 0.0 for value in r.turns]",
     ),
     mutant(
         8,
@@ -166,15 +148,13 @@ MUTANTS = (
         9,
         "IG-Scale per group instead of per batch",
         WORKED + "test_dense_batch_in_every_mode",
-        (
-            ADVANTAGE + "advantage_record",
-            "turn_terms(row, z, scale * recipe.ig_weight, recipe)\n"
-            "             for row, z in zip(turn_z, outcome_z, strict=True)]",
-            "turn_terms(row, z, (ig_scale([outcome_z[i] for i, h in enumerate(groups) if h == g],\n"
-            "                             [turn_z[i] for i, h in enumerate(groups) if h == g])[2]\n"
-            "                    if recipe.normalize == 'scaled' else 1.0), recipe)\n"
-            "             for row, z, g in zip(turn_z, outcome_z, groups, strict=True)]",
-        ),
+        ADVANTAGE + "advantage_record",
+        "turn_terms(row, z, scale * recipe.ig_weight, recipe)\n"
+        "             for row, z in zip(turn_z, outcome_z, strict=True)]",
+        "turn_terms(row, z, (ig_scale([outcome_z[i] for i, h in enumerate(groups) if h == g],\n"
+        "                             [turn_z[i] for i, h in enumerate(groups) if h == g])[2]\n"
+        "                    if recipe.normalize == 'scaled' else 1.0), recipe)\n"
+        "             for row, z, g in zip(turn_z, outcome_z, groups, strict=True)]",
     ),
     mutant(
         9,
@@ -198,21 +178,17 @@ MUTANTS = (
         9,
         "mean gain over all turns instead of rewarded ones",
         WORKED + "test_browse_batch_scale_and_its_two_means",
-        (
-            ADVANTAGE + "ig_scale",
-            "[abs(z) for z in row if z is not None]",
-            "[abs(z or 0.0) for z in row]",
-        ),
+        ADVANTAGE + "ig_scale",
+        "[abs(z) for z in row if z is not None]",
+        "[abs(z or 0.0) for z in row]",
     ),
     mutant(
         10,
         "a localised penalty is shared with the searches before it",
         IN_ADVANTAGE + "test_a_search_before_a_malformed_turn_keeps_belonging_to_its_visit",
-        (
-            ADVANTAGE + "turn_returns",
-            'if not (penalty and recipe.penalty_scope == "turn"):',
-            "if True:",
-        ),
+        ADVANTAGE + "turn_returns",
+        'if not (penalty and recipe.penalty_scope == "turn"):',
+        "if True:",
     ),
     mutant(
         20,
@@ -224,11 +200,9 @@ MUTANTS = (
         10,
         "the penalty is added to the gain",
         IN_REWARDS + "test_who_gets_a_visits_gain_or_a_penalty",
-        (
-            REWARDS + "_penalise",
-            "rewards[t] = -penalty",
-            "rewards[t] = (rewards[t] or 0.0) - penalty",
-        ),
+        REWARDS + "_penalise",
+        "rewards[t] = -penalty",
+        "rewards[t] = (rewards[t] or 0.0) - penalty",
     ),
     mutant(
         10,
@@ -252,13 +226,11 @@ MUTANTS = (
         11,
         "a visit's gain copied past the visit before it",
         IN_REWARDS + "test_a_copied_gain_is_that_of_the_next_visit_and_stays_in_its_segment",
-        (
-            REWARDS + "_copy_to_searches",
-            "if rewards[t] is not None:\n",
-            "if rewards[t] is not None and reward is not None:\n"
-            "            pass\n"
-            "        elif rewards[t] is not None:\n",
-        ),
+        REWARDS + "_copy_to_searches",
+        "if rewards[t] is not None:\n",
+        "if rewards[t] is not None and reward is not None:\n"
+        "            pass\n"
+        "        elif rewards[t] is not None:\n",
     ),
     mutant(
         11,
@@ -288,11 +260,9 @@ MUTANTS = (
         12,
         "gain one turn early",
         IN_GAIN + "test_gains_of_a_small_trajectory_worked_by_hand",
-        (
-            GAIN + "segment_gains",
-            "gains[after - 1] = new - old",
-            "gains[max(0, after - 2)] = new - old",
-        ),
+        GAIN + "segment_gains",
+        "gains[after - 1] = new - old",
+        "gains[max(0, after - 2)] = new - old",
     ),
     mutant(
         12,
@@ -304,22 +274,18 @@ MUTANTS = (
         12,
         "context ends with the turn, before its observation",
         IN_GAIN + "test_the_truth_is_scored_where_beliefs_are_needed_and_the_lead_in_is_left_out",
-        (
-            GAIN + "scored_lengths",
-            "rollout.turns[t].start for t in ",
-            "rollout.turns[max(0, t - 1)].end for t in ",
-        ),
+        GAIN + "scored_lengths",
+        "rollout.turns[t].start for t in ",
+        "rollout.turns[max(0, t - 1)].end for t in ",
     ),
     mutant(
         12,
         "difference to the value just before instead of the previous visit's",
         IN_GAIN
         + "test_a_visits_gain_is_the_sum_over_its_segment_and_trailing_searches_are_dropped",
-        (
-            GAIN + "segment_gains",
-            ", new = beliefs[before], beliefs[",
-            ", new = beliefs[after - 1], beliefs[",
-        ),
+        GAIN + "segment_gains",
+        ", new = beliefs[before], beliefs[",
+        ", new = beliefs[after - 1], beliefs[",
     ),
     mutant(
         13,
@@ -337,11 +303,9 @@ MUTANTS = (
         14,
         "baseline measured after the first turn",
         IN_GAIN + "test_the_belief_before_anything_was_done_is_that_of_the_prompt_alone",
-        (
-            GAIN + "scored_turns",
-            "return [0, *after] if after else []",
-            "return [1, *after] if after else []",
-        ),
+        GAIN + "scored_turns",
+        "return [0, *after] if after else []",
+        "return [1, *after] if after else []",
     ),
     mutant(
         21,
@@ -402,12 +366,10 @@ MUTANTS = (
         34,
         "clip on the wrong side for negative advantages",
         IN_LOSS + "test_clipping_stops_only_moves_that_went_far_enough_the_right_way",
-        (
-            LOSS + "policy_losses",
-            "losses = torch.maximum(unclipped, clipped)",
-            "losses = torch.where(advantages < 0, torch.minimum(unclipped, clipped), "
-            "torch.maximum(unclipped, clipped))",
-        ),
+        LOSS + "policy_losses",
+        "losses = torch.maximum(unclipped, clipped)",
+        "losses = torch.where(advantages < 0, torch.minimum(unclipped, clipped), "
+        "torch.maximum(unclipped, clipped))",
     ),
     mutant(
         34,
@@ -419,11 +381,9 @@ MUTANTS = (
         34,
         "clip bounds swapped",
         IN_LOSS + "test_clipping_stops_only_moves_that_went_far_enough_the_right_way",
-        (
-            LOSS + "policy_losses",
-            ".clamp(1.0 - config.clip_low, 1.0 + config.clip_high)",
-            ".clamp(1.0 - config.clip_high, 1.0 + config.clip_low)",
-        ),
+        LOSS + "policy_losses",
+        ".clamp(1.0 - config.clip_low, 1.0 + config.clip_high)",
+        ".clamp(1.0 - config.clip_high, 1.0 + config.clip_low)",
     ),
     mutant(
         34,

@@ -1,4 +1,5 @@
-"""Bugs of adapters, of the plan and of presets: relatives of 35, 38, 46 and 58, and a run that cannot fit (63)."""
+"""Bugs of adapters, of the plan and of presets: relatives of 35, 38, 46 and 58, and a run that
+cannot fit (63)."""
 
 from tests.mutants.mutant import mutant
 
@@ -16,7 +17,7 @@ MUTANTS = (
     mutant(
         58,
         "the engine runs the module with its adapters",
-        RUNS + "test_adapters_in_two_processes_have_the_gradient_of_one[1]",
+        RUNS + "test_adapters_in_two_processes_have_the_gradient_of_one",
         ("minvenus.model.precision:engine_model", "adapters(model)", "[]"),
     ),
     mutant(
@@ -47,7 +48,7 @@ MUTANTS = (
         35,
         "the reference moves with the policy",
         RUNS + "test_the_reference_is_the_model_itself_with_its_adapters_switched_off",
-        ("minvenus.train.update:igpo_update", "with switched_off(reference):", "if True:"),
+        ("minvenus.train.update:with_reference", "with switched_off(reference):", "if True:"),
     ),
     mutant(
         35,
@@ -59,11 +60,9 @@ MUTANTS = (
         38,
         "resume begins a new adapter",
         RUNS + "test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same_bytes",
-        (
-            "minvenus.train.checkpoint:restore",
-            'load_adapter(model, folder / "model" / "adapter")',
-            "pass",
-        ),
+        "minvenus.train.checkpoint:restore",
+        'weights.load_adapter(model, folder / "model" / "adapter")',
+        "pass",
     ),
     mutant(
         46,
@@ -76,52 +75,52 @@ MUTANTS = (
         "an adapter of another rank is forgotten",
         RUNS
         + "test_another_rank_is_refused_for_a_run_that_goes_on_and_for_a_model_that_has_an_adapter",
-        ("minvenus.train.run:load_start", "rank not in (0, config.lora_rank)", "False"),
+        ("minvenus.train.checkpoint:load_start", "rank not in (0, config.lora_rank)", "False"),
     ),
     mutant(
         46,
         "a real model is trained with the toy's settings",
         "test_config.py::test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named",
-        ("minvenus.settings:check_preset", 'config.preset == "tiny" and', "False and"),
+        ("minvenus.train.settings:check_training", 'config.preset == "tiny" and', "False and"),
     ),
     mutant(
         46,
         "a preset in name only: the values of another one's file",
-        "test_flags.py::test_a_saved_config_overrides_a_preset_and_that_the_defaults_and_a_misspelt_one_is_refused",
+        "test_flags.py::test_a_saved_config_overrides_a_preset_and_that_the_defaults"
+        "_and_a_misspelt_one_is_refused",
         ("minvenus.flags:parse_flags", 'saved.get("preset", preset) != preset', "False"),
     ),
     mutant(
         63,
         "the plan gives every weight a gradient",
-        PLANS + "test_weights_gradients_and_moments_are_the_bytes_that_exist[0.6b-4]",
-        (PLAN + "trainer_parts", "4 * trained / processes", "4 * size / processes"),
-    ),
-    mutant(
-        63,
-        "the plan forgets that ranks share a pack",
-        SPLIT,
-        (
-            PLAN + "trainer_parts",
-            "-(-config.pack_tokens // config.sequence_parallel)",
-            "config.pack_tokens",
-        ),
+        PLANS + "test_weights_gradients_and_moments_are_the_bytes_that_exist[4]",
+        (PLAN + "memory_plan", "4 * trained + casts", "4 * size + casts"),
     ),
     mutant(
         63,
         "the plan splits the engine's copy",
         SPLIT,
-        (PLAN + "engine_parts", "copies * number * size", "copies * number * size / processes"),
+        PLAN + "memory_plan",
+        'always["engine copy"] = number',
+        'always["engine copy"] = 1 / processes * number',
     ),
     mutant(
         63,
         "the plan forgets what the layers keep",
-        PLANS + "test_what_the_layers_keep_is_what_autograd_saves[tiny-0-dtype0]",
-        (PLAN + "trainer_parts", "(inputs if config.recompute else every_layer)", "inputs"),
+        PLANS + "test_the_layers_of_an_update_at_true_size_are_within_a_tenth_of_the_plan"
+        "[dr-venus-4b-36]",
+        (PLAN + "memory_plan", "(layers + 4 * shape.intermediate_size)", "layers"),
     ),
     mutant(
         63,
         "a run whose rollouts cannot fit starts",
         PLANS + "test_on_a_gpu_a_run_that_cannot_fit_is_refused_before_loading_with_the_numbers",
-        (PLAN + "check_memory", "plan.bytes > room", 'plan.peak("update") > room'),
+        (PLAN + "memory_plan", "max(on_device, sum(rollouts.values()))", "on_device"),
+    ),
+    mutant(
+        63,
+        "inputs in host memory count on the device",
+        PLANS + "test_inputs_of_layers_lie_on_the_device_or_in_the_hosts_memory",
+        (PLAN + "memory_plan", 'if name != "host inputs"', "if True"),
     ),
 )

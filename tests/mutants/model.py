@@ -1,4 +1,4 @@
-"""Wrong steps of the forward pass (59): each moves logits away from those that transformers computed."""
+"""Wrong steps of the forward pass (59): each moves logits away from those of transformers."""
 
 from tests.mutants.mutant import mutant
 
@@ -28,21 +28,17 @@ MUTANTS = (
         59,
         "the scale is that of hidden size / heads",
         GROUPED,
-        (
-            ATTENTION,
-            "attend(q, k, v)",
-            "attend(q * (self.head_dim * q.shape[1] / x.shape[-1]) ** 0.5, k, v)",
-        ),
+        ATTENTION,
+        "attend(q, k, v)",
+        "attend(q * (self.head_dim * q.shape[1] / x.shape[-1]) ** 0.5, k, v)",
     ),
     mutant(
         59,
         "rope turns neighbouring channels",
         LOGITS,
-        (
-            ROTATE,
-            "    half =",
-            "    x = torch.cat((x[..., ::2], x[..., 1::2]), dim=-1)\n    half =",
-        ),
+        ROTATE,
+        "    half =",
+        "    x = torch.cat((x[..., ::2], x[..., 1::2]), dim=-1)\n    half =",
     ),
     mutant(
         59,
@@ -61,11 +57,9 @@ MUTANTS = (
         59,
         "query heads are dealt to the kv heads in turn",
         GROUPED,
-        (
-            FUSED,
-            "(qs, ks, vs,",
-            "(qs, *(x.repeat(1, qs.shape[1] // x.shape[1], 1, 1) for x in (ks, vs)),",
-        ),
+        FUSED,
+        "(qs, ks, vs,",
+        "(qs, *(x.repeat(1, qs.shape[1] // x.shape[1], 1, 1) for x in (ks, vs)),",
     ),
     mutant(59, "tokens see the future", LOGITS, (FUSED, "is_causal=True", "is_causal=False")),
     mutant(59, "gelu for silu", LOGITS, (MLP, "F.silu", "F.gelu")),
@@ -73,11 +67,9 @@ MUTANTS = (
         59,
         "gate and up are swapped",
         LOGITS,
-        (
-            MLP,
-            "F.silu(self.gate_proj(x))\n        return self.down_proj(gate * self.up_proj(x))",
-            "F.silu(self.up_proj(x))\n        return self.down_proj(gate * self.gate_proj(x))",
-        ),
+        MLP,
+        "F.silu(self.gate_proj(x))\n        return self.down_proj(gate * self.up_proj(x))",
+        "F.silu(self.up_proj(x))\n        return self.down_proj(gate * self.gate_proj(x))",
     ),
     mutant(
         59,

@@ -3,36 +3,29 @@ about them (49, 50)."""
 
 from tests.mutants.mutant import mutant
 
+LOSS = "train/test_sft.py::"
+LOSS += "test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_tokens"
+JUDGED = "sft/test_command.py::"
+JUDGED += "test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart"
+
 MUTANTS = (
     mutant(
         20,
         "the position of a token predicts the token itself",
-        "train/test_sft.py::test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_tokens",
-        (
-            "minvenus.sft.dataset:build_pack",
-            "positions - 1, tokens[positions]",
-            "positions, tokens[positions]",
-        ),
+        LOSS,
+        ("minvenus.train.pack:build_pack", "positions - 1", "positions"),
     ),
     mutant(
         33,
         "trajectory mean per pack",
         "train/test_sft.py::test_one_two_or_five_packs_give_the_same_step[trajectory-mean]",
-        (
-            "minvenus.sft.dataset:step_packs",
-            "[weights[i] for i in row]",
-            "[weights[i] * len(examples) / len(row) for i in row]",
-        ),
+        ("minvenus.train.update:sft_losses", "len(examples)", "len(pack.rows)"),
     ),
     mutant(
         33,
         "token mean where each trajectory should weigh the same",
-        "train/test_sft.py::test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_tokens",
-        (
-            "minvenus.sft.dataset:step_packs",
-            "1.0 / (len(examples) * example.trained)",
-            "1.0 / sum(other.trained for other in examples)",
-        ),
+        LOSS,
+        ("minvenus.train.update:sft_losses", "config.reduction ==", "config.reduction !="),
     ),
     mutant(
         37,
@@ -43,24 +36,22 @@ MUTANTS = (
     mutant(
         39,
         "an answer that the judge could not tell is kept as correct",
-        "sft/test_command.py::test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart",
+        JUDGED,
         ("minvenus.sft.__main__:correct_ones", "if grade:", "if grade is None or grade:"),
     ),
     mutant(
         39,
         "an answer that the judge could not tell is counted as wrong",
-        "sft/test_command.py::test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart",
+        JUDGED,
         ("minvenus.sft.__main__:correct_ones", "elif grade is None:", "elif False:"),
     ),
     mutant(
         40,
         "over-long trajectories are cut and lose their answer",
         "sft/test_dataset.py::test_the_too_long_are_dropped_whole_and_counted",
-        (
-            "minvenus.sft.dataset:load",
-            "too_long.append(len(example))\n            continue",
-            "example = Example(example.tokens[:max_tokens], example.sampled[:max_tokens])",
-        ),
+        "minvenus.sft.dataset:load",
+        "too_long.append(len(example))\n            continue",
+        "example = Example(example.tokens[:max_tokens], example.sampled[:max_tokens])",
     ),
     mutant(
         40,
@@ -78,23 +69,20 @@ MUTANTS = (
     mutant(
         49,
         "the order of input files is left to the file system",
-        "sft/test_command.py::test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_disk",
-        (
-            "minvenus.sft.__main__:input_files",
-            "sorted(root.glob(pattern))",
-            "list(root.glob(pattern))",
-        ),
+        "sft/test_command.py::"
+        "test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_disk",
+        "minvenus.sft.__main__:input_files",
+        "sorted(root.glob(pattern))",
+        "list(root.glob(pattern))",
     ),
     mutant(
         50,
         "statistics appear before their data",
         "sft/test_command.py::"
         "test_an_interruption_leaves_the_old_files_or_new_data_and_never_statistics_of_other_data",
-        (
-            "minvenus.sft.__main__:run",
-            "config.stats_path.unlink(missing_ok=True)",
-            "write_json(config.stats_path, {})",
-        ),
+        "minvenus.sft.__main__:run",
+        "config.stats_path.unlink(missing_ok=True)",
+        "write_json(config.stats_path, {})",
     ),
     mutant(
         50,
@@ -107,16 +95,15 @@ MUTANTS = (
         50,
         "removed turns are not counted",
         "sft/test_clean.py::test_every_turn_of_the_input_is_accounted_for",
-        (
-            "minvenus.sft.clean:clean_messages",
-            'counts[f"{removal}_tool_turns_removed"] += 1',
-            "pass",
-        ),
+        "minvenus.sft.clean:clean_messages",
+        'counts[f"{removal}_tool_turns_removed"] += 1',
+        "pass",
     ),
     mutant(
         39,
         "records without a true answer are graded against a placeholder",
-        "sft/test_command.py::test_without_a_true_answer_a_record_can_be_trained_on_but_not_be_found_correct",
+        "sft/test_command.py::"
+        "test_without_a_true_answer_a_record_can_be_trained_on_but_not_be_found_correct",
         ("minvenus.sft.__main__:clean_records", 'record["gt"] == UNKNOWN', "False"),
     ),
     mutant(

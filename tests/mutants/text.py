@@ -2,91 +2,83 @@
 
 from tests.mutants.mutant import mutant
 
+CHAT = "text/test_chat.py::"
+COMPANIONS = "text/test_companions.py::"
+ROLLOUT = "agent/test_rollout.py::"
+
 MUTANTS = (
     mutant(
         17,
         "the sampled end-of-turn token is left out of the loss",
-        "agent/test_rollout.py::test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not",
-        (
-            "minvenus.text.chat:Stream.end_turn",
-            "self._mark(sampled)",
-            "self._mark(sampled)\n        self.sampled[-1] = False",
-        ),
+        ROLLOUT
+        + "test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not",
+        "minvenus.text.chat:Stream.end_turn",
+        "self._mark(sampled)",
+        "self._mark(sampled)\n        self.sampled[-1] = False",
     ),
     mutant(
         17,
         "an appended end-of-turn token is trained",
-        "agent/test_rollout.py::test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not",
+        ROLLOUT
+        + "test_a_turn_cut_by_its_cap_gets_an_unsampled_end_and_one_that_just_fits_does_not",
         ("minvenus.text.chat:Stream.end_turn", "_mark(sampled=False)", "_mark(sampled=True)"),
     ),
     mutant(
         18,
         "the forced <think> is trained as if it were sampled",
-        "text/test_chat.py::test_the_stream_decodes_to_the_rendering_and_its_mask_to_the_policy_s_own_text",
-        (
-            "minvenus.text.chat:Stream.__init__",
-            "[False] * len(self.ids)",
-            "[False] * (len(self.ids) - 2) + [True] * 2",
-        ),
+        CHAT + "test_the_stream_decodes_to_the_rendering_and_its_mask_to_the_policy_s_own_text",
+        "minvenus.text.chat:Stream.__init__",
+        "[False] * len(self.ids)",
+        "[False] * (len(self.ids) - 2) + [True] * 2",
     ),
     mutant(
         19,
         "the history is tokenised again",
-        "text/test_chat.py::test_sampled_ids_that_no_encoder_would_produce_are_kept",
-        (
-            "minvenus.text.chat:Stream.end_turn",
-            "start = len(self.sampled)",
-            "start = len(self.sampled)\n        "
-            "self.ids[start:] = self.tokenizer.encode(self.tokenizer.decode(self.ids[start:]))",
-        ),
+        CHAT + "test_sampled_ids_that_no_encoder_would_produce_are_kept",
+        "minvenus.text.chat:Stream.end_turn",
+        "start = len(self.sampled)",
+        "start = len(self.sampled)\n        "
+        "self.ids[start:] = self.tokenizer.encode(self.tokenizer.decode(self.ids[start:]))",
     ),
     mutant(
         19,
         "no newline between a turn and the next message",
-        "text/test_chat.py::test_two_turns_worked_by_hand",
-        (
-            "minvenus.text.chat:observation_ids",
-            '[*t.encode_untrusted("\\n"), t.im_start',
-            "[t.im_start",
-        ),
+        CHAT + "test_two_turns_worked_by_hand",
+        ("minvenus.text.chat:observation_ids", '        *t.encode_untrusted("\\n"),\n', ""),
     ),
     mutant(
         22,
         "a special token on a page becomes a real one",
-        "text/test_chat.py::test_no_text_of_others_changes_the_control_ids",
-        (
-            "minvenus.text.chat:observation_ids",
-            '*t.encode_untrusted("\\n" + text',
-            '*t.encode("\\n" + text',
-        ),
+        CHAT + "test_no_text_of_others_changes_the_control_ids",
+        "minvenus.text.chat:observation_ids",
+        '*t.encode_untrusted("\\n" + text',
+        '*t.encode("\\n" + text',
     ),
     mutant(
         22,
         "a special token in the question becomes a real one",
-        "text/test_chat.py::test_no_text_of_others_changes_the_control_ids",
+        CHAT + "test_no_text_of_others_changes_the_control_ids",
         ("minvenus.text.chat:prompt_ids", 't.encode_untrusted("user', 't.encode("user'),
     ),
     mutant(
         22,
         "a control token in the agent's text becomes a real one",
-        "text/test_chat.py::test_tags_are_ids_in_system_and_assistant_text_and_control_tokens_nowhere",
+        CHAT + "test_tags_are_ids_in_system_and_assistant_text_and_control_tokens_nowhere",
         ("minvenus.text.tokenizer:Tokenizer.encode_tagged", "self._at_tags", "self._at_added"),
     ),
     mutant(
         24,
         "end_of_text, the pad id, is taken for the end of a turn",
-        "agent/test_rollout.py::test_a_turn_that_ends_with_end_of_text_is_closed_for_it",
-        (
-            "minvenus.text.chat:Stream.end_turn",
-            "self.ids[-1] != self.tokenizer.im_end",
-            "self.ids[-1] not in self.tokenizer.stop_ids",
-        ),
+        ROLLOUT + "test_a_turn_that_ends_with_end_of_text_is_closed_for_it",
+        "minvenus.text.chat:Stream.end_turn",
+        "self.ids[-1] != self.tokenizer.im_end",
+        "self.ids[-1] not in self.tokenizer.stop_ids",
     ),
     mutant(
         25,
         "an observation without its wrapper is accepted, and earlier thoughts vanish",
-        "text/test_chat.py::test_an_observation_without_its_exact_wrapper_is_refused",
-        ("minvenus.text.chat:unwrap", "if not (content", "if False and not (content"),
+        CHAT + "test_an_observation_without_its_exact_wrapper_is_refused",
+        ("minvenus.text.chat:unwrap", "if not is_wrapped or", "if"),
     ),
     mutant(
         22,
@@ -98,22 +90,20 @@ MUTANTS = (
         22,
         "a text that is broken up already is taken for one of ours",
         "text/test_untrusted.py::test_every_text_comes_back_also_one_that_is_broken_up_already",
-        (
-            "minvenus.text.untrusted:break_up",
-            "WHOLE.sub",
-            're.compile("<(?=[^\\s¦])|\\|(?=>)").sub',
-        ),
+        "minvenus.text.untrusted:break_up",
+        "WHOLE.sub",
+        're.compile("<(?=[^\\s¦])|\\|(?=>)").sub',
     ),
     mutant(
         24,
         "a served turn does not end at im_end",
-        "text/test_companions.py::test_a_new_folder_has_the_special_tokens_and_the_ends_of_its_vocabulary",
+        COMPANIONS + "test_a_new_folder_has_the_special_tokens_and_the_ends_of_its_vocabulary",
         ("minvenus.text.companions:companions", 'stops = [ids["<|im_end|>"], ', "stops = ["),
     ),
     mutant(
         25,
         "a chat template of the start checkpoint is kept",
-        "text/test_companions.py::test_a_start_checkpoint_s_own_files_stay_but_for_end_and_template",
+        COMPANIONS + "test_a_start_checkpoint_s_own_files_stay_but_for_end_and_template",
         ("minvenus.text.companions:companions", ', "chat_template": CHAT_TEMPLATE}', "}"),
     ),
 )

@@ -5,6 +5,11 @@ from tests.mutants.mutant import mutant
 WORLD = "tools/test_toyweb.py::"
 LESSONS = "tools/test_toyweb_lessons.py::"
 FOLDER = "tools/test_folder.py::"
+ENDPOINT = "tools/test_endpoint.py::"
+CASSETTE = "tools/test_cassette.py::"
+WEB = "tools/test_web.py::"
+URLS = "tools/test_urls.py::"
+SHOWN = "agent/test_observation.py::"
 TAUGHT = LESSONS + "test_the_same_seeds_give_the_same_demonstrations_and_others_other_ones"
 
 EXTRACT = "tools/test_extract.py::"
@@ -14,31 +19,25 @@ MUTANTS = (
         44,
         "the splits of the toy web draw alike",
         WORLD + "test_other_seeds_splits_and_indices_give_other_webs",
-        (
-            "minvenus.tools.toyweb:make_case",
-            "toy web {seed} {split}-{index}",
-            "toy web {seed} {index}",
-        ),
+        "minvenus.tools.toyweb:make_case",
+        "toy web {seed} {split}-{index}",
+        "toy web {seed} {index}",
     ),
     mutant(
         44,
         "every seed of the toy web draws alike",
         WORLD + "test_other_seeds_splits_and_indices_give_other_webs",
-        (
-            "minvenus.tools.toyweb:make_case",
-            "toy web {seed} {split}-{index}",
-            "toy web {split}-{index}",
-        ),
+        "minvenus.tools.toyweb:make_case",
+        "toy web {seed} {split}-{index}",
+        "toy web {split}-{index}",
     ),
     mutant(
         44,
         "a question is demonstrated the same way each time around",
         TAUGHT,
-        (
-            "minvenus.tools.toyweb_lessons:demonstrations",
-            "{web.seed} {seed} {i}",
-            "{web.seed} {seed}",
-        ),
+        "minvenus.tools.toyweb_lessons:demonstrations",
+        "{web.seed} {seed} {i}",
+        "{web.seed} {seed}",
     ),
     mutant(
         44,
@@ -51,131 +50,108 @@ MUTANTS = (
         "one draw more in a web: another base model",
         LESSONS
         + "test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_trained_on",
-        (
-            "minvenus.tools.toyweb:make_case",
-            "rng.sample(VERBS, hops)",
-            "rng.sample(VERBS, hops + 1)",
-        ),
+        "minvenus.tools.toyweb:make_case",
+        "rng.sample(VERBS, hops)",
+        "rng.sample(VERBS, hops + 1)",
     ),
     mutant(
         49,
         "the file system orders the documents",
-        FOLDER
-        + "test_pages_of_equal_score_come_in_the_order_of_their_paths_whatever_the_file_system_says",
+        FOLDER + "test_pages_of_equal_score_are_ordered_by_path_whatever_the_file_system_says",
         ("minvenus.tools.folder:read_documents", 'sorted(root.rglob("*"))', 'root.rglob("*")'),
     ),
     mutant(
         54,
         "a dropped connection is not tried again",
-        "tools/test_endpoint.py::test_a_connection_that_breaks_is_tried_again[reset]",
-        (
-            "minvenus.tools.endpoint:Endpoint.request",
-            "error.status is None or",
-            "error.status is not None and",
-        ),
+        ENDPOINT + "test_a_connection_that_breaks_is_tried_again[reset]",
+        "minvenus.tools.endpoint:Endpoint.request",
+        "error.status is None or",
+        "error.status is not None and",
     ),
     mutant(
         54,
         "errors that the model causes stop a run",
         "agent/test_rollout.py::test_errors_that_the_model_can_cause_never_stop_a_run[empty]",
-        (
-            "minvenus.agent.rollout:RolloutLoop._finish_call",
-            "result.error in FAULTS",
-            "result.error is not None",
-        ),
+        "minvenus.agent.rollout:RolloutLoop._finish_call",
+        "result.error in FAULTS",
+        "result.error is not None",
     ),
     mutant(
         54,
         "a request is begun after the deadline",
-        "tools/test_endpoint.py::"
-        "test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits_counts",
-        (
-            "minvenus.tools.endpoint:Endpoint._exchange",
-            "if left <= 0:",
-            "if not (left := left + 9.0):",
-        ),
+        ENDPOINT
+        + "test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits_counts",
+        "minvenus.tools.endpoint:Endpoint._exchange",
+        "if left <= 0:",
+        "if not (left := left + 9.0):",
     ),
     mutant(
         54,
         "a refused address hides that a service failed",
-        "tools/test_web.py::test_what_is_wrong_with_one_page_does_not_hide_that_the_reader_failed_for_another",
+        WEB + "test_what_is_wrong_with_one_page_does_not_hide_that_the_reader_failed_for_another",
         ("minvenus.tools.base:ToolResult.error", " if kind in FAULTS]", "]"),
     ),
     mutant(
         54,
         "a request that was cancelled goes on",
-        "tools/test_endpoint.py::"
-        "test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_at_once",
-        (
-            "minvenus.tools.endpoint:Endpoint.request",
-            "if self.cancelled.wait(wait):",
-            "if time.sleep(0.01):",
-        ),
+        ENDPOINT
+        + "test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_at_once",
+        "minvenus.tools.endpoint:Endpoint.request",
+        "if self.cancelled.wait(wait):",
+        "if time.sleep(0.01):",
     ),
     mutant(
         54,
         "headers that drip outlast the deadline",
-        "tools/test_endpoint.py::test_the_deadline_holds_against_a_server_that_never_ends[drips headers]",
-        (
-            "minvenus.tools.base:Call.result",
-            "timeout=max(0.0, self.deadline - time.monotonic())",
-            "timeout=30",
-        ),
+        ENDPOINT + "test_the_deadline_holds_against_a_server_that_never_ends[drips headers]",
+        "minvenus.tools.base:Call.result",
+        "timeout=max(0.0, self.deadline - time.monotonic())",
+        "timeout=30",
     ),
     mutant(
         55,
         "a search that failed as a whole is a normal result",
-        "agent/test_observation.py::"
-        "test_a_search_is_one_line_of_json_and_an_error_only_if_every_query_failed",
-        ("minvenus.tools.base:ToolResult.error", "if kind is None:", "if content:"),
+        SHOWN + "test_a_search_is_one_line_of_json_and_an_error_only_if_every_query_failed",
+        ("minvenus.tools.base:ToolResult.error", "if None in kinds:", "if kinds:"),
     ),
     mutant(
         55,
         "a visit that failed as a whole is a normal result",
         FOLDER + "test_nothing_but_the_documents_can_be_visited[cities]",
-        (
-            "minvenus.tools.base:gather",
-            "content = Failure(error.kind, str(error))",
-            "content = Text(str(error))",
-        ),
+        "minvenus.tools.base:gather",
+        "content = Failure(error.kind, str(error))",
+        "content = Text(str(error))",
     ),
     mutant(
         55,
         "a visit of which one page failed is an error",
         WORLD + "test_several_pages_are_shown_one_on_a_line_and_the_call_is_an_error_if_all_are",
-        (
-            "minvenus.tools.base:ToolResult.error",
-            "return None\n            kinds",
-            "continue\n            kinds",
-        ),
+        ("minvenus.tools.base:ToolResult.error", "if None in kinds:", "if kinds == [None]:"),
     ),
     mutant(
         55,
         "an empty result is recorded for ever",
-        "tools/test_web.py::"
-        "test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_is_kept",
+        WEB + "test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_is_kept",
         ("minvenus.tools.web:LiveTools._search", "if not hits:", "if hits is None:"),
     ),
     mutant(
         55,
         "a failure is recorded for ever",
-        "tools/test_cassette.py::test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds",
-        (
-            "minvenus.tools.cassette:Cassette.fetch",
-            "and self.record:",
-            'and self.record and not self.get(f"failed {key}"):',
-        ),
+        CASSETTE + "test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds",
+        "minvenus.tools.cassette:Cassette.fetch",
+        "and self.record:",
+        'and self.record and not self.get(f"failed {key}"):',
     ),
     mutant(
         55,
         "a failure takes the place of a recorded result",
-        "tools/test_cassette.py::test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds",
+        CASSETTE + "test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds",
         ("minvenus.tools.cassette:Cassette.fetch", 'f"failed {key}", failure', "key, failure"),
     ),
     mutant(
         55,
         "two threads see two results of one recorded call",
-        "tools/test_cassette.py::test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded",
+        CASSETTE + "test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded",
         ("minvenus.tools.cassette:Cassette.put", "return self.get(key)", "return value"),
     ),
     mutant(
@@ -188,24 +164,22 @@ MUTANTS = (
         55,
         "any refusal of the extractor reads as a page that is too long",
         EXTRACT + "test_another_refusal_is_an_error_with_its_text_and_never_a_reason_to_send_less",
-        (
-            "minvenus.tools.extract:Extractor.extract",
-            "if error.status != 200 and not is_too_long(error):",
-            "if error.status not in (200, 400, 422):",
-        ),
+        "minvenus.tools.extract:Extractor.extract",
+        "if error.status != 200 and not is_too_long(error):",
+        "if error.status not in (200, 400, 422):",
     ),
     mutant(
         22,
         "control tokens of a page reach the extractor, and it can close its frame",
         EXTRACT
-        + "test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_a_quotation_of_it_comes_back",
+        + "test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_quotations_come_back",
         ("minvenus.tools.extract:Extractor._ask", "page=break_up(page)", "page=page"),
     ),
     mutant(
         22,
         "control tokens of a goal reach the extractor",
         EXTRACT
-        + "test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_a_quotation_of_it_comes_back",
+        + "test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_quotations_come_back",
         ("minvenus.tools.extract:Extractor._ask", "goal=break_up(goal)", "goal=goal"),
     ),
     mutant(
@@ -217,71 +191,66 @@ MUTANTS = (
     mutant(
         55,
         "a key that the server echoes reaches the model",
-        "tools/test_endpoint.py::test_a_key_that_the_server_echoes_appears_nowhere[200]",
-        (
-            "minvenus.tools.endpoint:Endpoint._attempt",
-            "if len(key) >= SHORTEST_SECRET:",
-            "if not key:",
-        ),
+        ENDPOINT + "test_a_key_that_the_server_echoes_appears_nowhere[200]",
+        "minvenus.tools.endpoint:Endpoint._attempt",
+        "if len(key) >= SHORTEST_SECRET:",
+        "if not key:",
     ),
     mutant(
         55,
         "one private address among public ones is visited",
-        "tools/test_urls.py::test_one_forbidden_address_among_public_ones_refuses_the_name[10.1.2.3]",
+        URLS + "test_one_forbidden_address_among_public_ones_refuses_the_name[10.1.2.3]",
         ("minvenus.tools.web:is_public_url", "all(is_public", "any(is_public"),
     ),
     mutant(
         55,
         "dots in a path lead the reader to another host",
-        "tools/test_web.py::test_the_reader_is_asked_for_public_pages_only",
+        WEB + "test_the_reader_is_asked_for_public_pages_only",
         ("minvenus.tools.web:is_public_url", " or UNSAFE.search(url)", ""),
     ),
     mutant(
         54,
         "a second signal ends a process that saves",
-        "test_console.py::test_the_second_signal_raises_if_asked_and_no_other_one_does_so_saving_ends",
-        (
-            "minvenus.console:stop_on_signals",
-            "if len(stop) == 2 and once_more:",
-            "if len(stop) >= 2:",
-        ),
+        "test_console.py::"
+        "test_the_second_signal_raises_if_asked_and_no_other_one_does_so_saving_ends",
+        "minvenus.console:stop_on_signals",
+        "if len(stop) == 2 and once_more:",
+        "if len(stop) >= 2:",
     ),
     mutant(
         54,
         "a run that ends in the step that stops the evaluation is lost",
-        "evaluation/test_results.py::test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved[True]",
-        (
-            "minvenus.evaluation.results:make_runs",
-            "if episode.rollout is not None:",
-            "if episode.rollout is None:",
-        ),
+        "evaluation/test_results.py::"
+        "test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved[True]",
+        "minvenus.evaluation.results:make_runs",
+        "if episode.rollout is not None:",
+        "if episode.rollout is None:",
     ),
     mutant(
         54,
         "a page that does not exist is a fault of the reader",
         "test_infer.py::test_sixty_pages_that_do_not_exist_are_no_failure_of_the_tools",
-        (
-            "minvenus.tools.web:LiveTools._read",
-            'raise ToolError("page", str(error))',
-            "raise error",
-        ),
+        "minvenus.tools.web:LiveTools._read",
+        'raise ToolError("page", str(error))',
+        "raise error",
     ),
     mutant(
         54,
         "the look-up of a name outlasts the deadline",
-        "tools/test_web.py::test_a_name_that_is_never_looked_up_to_the_end_is_given_up_at_the_deadline",
+        WEB + "test_a_name_that_is_never_looked_up_to_the_end_is_given_up_at_the_deadline",
         ("minvenus.tools.web:LiveTools._check", '"look-up", left', '"look-up", 16.0'),
     ),
     mutant(
         55,
         "an escaped echo of the key reaches the model",
-        "tools/test_endpoint.py::test_an_echo_of_the_key_is_found_in_other_spellings[JSON-planted-endpoint-5b1e]",
+        ENDPOINT
+        + "test_an_echo_of_the_key_is_found_in_other_spellings[JSON-planted-endpoint-5b1e]",
         ("minvenus.tools.endpoint:spellings", "u00{code:02x}", "u{code:02x}"),
     ),
     mutant(
         55,
         "an echo of the key in base64 reaches the model",
-        "tools/test_endpoint.py::test_an_echo_of_the_key_is_found_in_other_spellings"
+        ENDPOINT + "test_an_echo_of_the_key_is_found_in_other_spellings"
         "[a header in base64-planted-endpoint-5b1e]",
         ("minvenus.tools.endpoint:spellings", "for before in range(3)", "for before in range(1)"),
     ),
@@ -289,16 +258,14 @@ MUTANTS = (
         55,
         "a password in the address of the policy is saved",
         "test_infer.py::test_an_address_with_a_password_is_refused_and_neither_shown_nor_saved",
-        (
-            "minvenus.settings:AgentConfig.__post_init__",
-            "check_address(self",
-            "0 and check_address(self",
-        ),
+        "minvenus.settings:AgentConfig.__post_init__",
+        "check_address(self",
+        "0 and check_address(self",
     ),
     mutant(
         55,
         "a long text of few tokens is shown whole, though only its beginning was counted",
-        "agent/test_observation.py::test_four_megabytes_never_stall_the_loop_and_are_cut_near_the_limit",
+        SHOWN + "test_a_long_text_of_few_tokens_is_cut_all_the_same",
         ("minvenus.agent.observation:cap_text", " and longest == len(text)", ""),
     ),
     mutant(
@@ -310,28 +277,24 @@ MUTANTS = (
     mutant(
         43,
         "a text whose first piece has exactly the allowed tokens is not cut",
-        "agent/test_observation.py::test_a_text_whose_first_piece_has_exactly_as_many_tokens_as_are_allowed_is_cut",
-        (
-            "minvenus.agent.observation:cap_text",
-            "if len(starts) > limit:",
-            "if len(starts) >= limit:",
-        ),
+        SHOWN + "test_a_text_whose_first_piece_has_exactly_as_many_tokens_as_are_allowed_is_cut",
+        "minvenus.agent.observation:cap_text",
+        "if len(starts) > limit:",
+        "if len(starts) >= limit:",
     ),
     mutant(
         54,
         "a reply that says there was no error counts as one",
-        "tools/test_endpoint.py::"
-        "test_a_chat_and_a_completion_send_model_settings_and_key_and_return_the_first_choice",
+        ENDPOINT
+        + "test_a_chat_and_a_completion_send_model_settings_and_key_and_return_the_first_choice",
         ("minvenus.tools.endpoint:Endpoint.post", 'not value.get("error")', '"error" not in value'),
     ),
     mutant(
         55,
         "every page is said to be cut",
-        "tools/test_web.py::test_a_visit_asks_the_reader_and_shows_the_passages_of_the_goal",
-        (
-            "minvenus.tools.web:LiveTools._visit",
-            "if len(text) > len(page):",
-            "if len(text) >= len(page):",
-        ),
+        WEB + "test_a_visit_asks_the_reader_and_shows_the_passages_of_the_goal",
+        "minvenus.tools.web:LiveTools._visit",
+        "if len(text) > len(page):",
+        "if len(text) >= len(page):",
     ),
 )

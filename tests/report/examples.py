@@ -5,7 +5,7 @@ import random
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-from minvenus.agent.protocol import is_well_formed, parse_turn
+from minvenus.agent.protocol import format_error, parse_turn
 from minvenus.files import write_text
 from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.gain import scored_turns
@@ -44,7 +44,7 @@ def rollout(
                 whole,
                 call,
                 seen,
-                not is_well_formed(whole, last),
+                bool(format_error(whole, last)),
                 seconds=0.1,
             )
         )

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from minvenus.igpo.recipes import RECIPES
 from minvenus.report import curves
 from minvenus.report.curves import BOTTOM, COLOURS, LEFT, RIGHT, TOP, Series, line_plot
 from minvenus.report.page import UNSAFE
 from tests.report.examples import HOSTILE
 
 SVG = "{http://www.w3.org/2000/svg}"
+TAGS = ("svg", "title", "text", "g", "path", "polyline", "polygon", "circle")
 ATTACK = " ".join(HOSTILE) + "\x00\x1b[0m\ud800"
 numbers = (
     st.floats(-1e99, 1e99)
@@ -59,24 +61,8 @@ def test_a_line_from_corner_to_corner_worked_by_hand():
     )
     middle = (LEFT + RIGHT) / 2, BOTTOM - 0.25 * (BOTTOM - TOP)
     assert lines_of(svg) == [[(LEFT, BOTTOM), middle, (RIGHT, TOP)]]
-    assert texts_of(svg) == [
-        "success",
-        "step",
-        "share",
-        "0",
-        "2",
-        "4",
-        "6",
-        "8",
-        "10",
-        "0",
-        "0.2",
-        "0.4",
-        "0.6",
-        "0.8",
-        "1",
-        "rising",
-    ]
+    ticks = "0 2 4 6 8 10 0 0.2 0.4 0.6 0.8 1".split()
+    assert texts_of(svg) == ["success", "step", "share", *ticks, "rising"]
 
 
 def test_an_interval_is_drawn_around_its_line():
@@ -93,22 +79,10 @@ def test_an_interval_is_drawn_around_its_line():
 @given(st.lists(some_series(), max_size=4), st.text(), st.text(), st.lists(numbers, max_size=2))
 def test_any_plot_is_well_formed_with_every_point_inside_the_axes(series, title, text, covers):
     svg = line_plot(series, title, text, text, covers=covers)
-    for element in ET.fromstring(
-        svg
-    ).iter():  # text from outside stays text, and nothing is fetched
-        assert element.tag.removeprefix(SVG) in (
-            "svg",
-            "title",
-            "text",
-            "g",
-            "path",
-            "polyline",
-            "polygon",
-            "circle",
-        )
-        assert not any(
-            name.startswith("on") or name in ("href", "src", "style") for name in element.attrib
-        )
+    for element in ET.fromstring(svg).iter():  # text stays text, and nothing is fetched
+        assert element.tag.removeprefix(SVG) in TAGS
+        assert not any(name.startswith("on") for name in element.attrib)
+        assert not {"href", "src", "style"} & set(element.attrib)
     names = [title, text, text, *(s.name for s in series)]
     shown = [words or "" for words in texts_of(svg)]
     assert all(UNSAFE.sub("\ufffd", name) in shown for name in names)
@@ -144,21 +118,19 @@ def test_a_constant_line_runs_through_the_middle_and_a_single_point_is_visible(v
 
 def test_40_lines_differ_show_below_one_another_and_fit_the_legend():
     names = ["empty", "n" * 60, *map(str, range(39))]
-    series = [
-        Series(name, [0, 1] if i else [], [i, i] if i else []) for i, name in enumerate(names)
-    ]
+    series = [Series(names[0], [], []), *(Series(name, [0, 1], [0, 1]) for name in names[1:])]
     root = ET.fromstring(line_plot(series, "t", "x", "y"))
     lines = list(root.iter(f"{SVG}polyline"))
     assert len({(line.get("stroke"), line.get("stroke-dasharray")) for line in lines}) == 40
     widths = [float(line.get("stroke-width")) for line in lines]
-    assert widths == sorted(set(widths), reverse=True)  # the later ones are on top
-    assert lines[0].get("stroke") == COLOURS[1]
-    _, *legend = [
-        t for t in root.iter(f"{SVG}text") if t.get("text-anchor") == "start"
-    ]  # the title is first
-    assert [t.text for t in legend] == names and len({t.get("y") for t in legend}) == len(legend)
-    assert all(float(t.get("x")) + 6.5 * len(t.text) <= float(root.get("width")) for t in legend)
-    assert all(curves.HEIGHT < float(t.get("y")) <= float(root.get("height")) for t in legend)
+    assert widths == sorted(set(widths), reverse=True), "the later ones are on top"
+    assert lines[0].get("stroke") == COLOURS[1], "an empty one keeps its place"
+    texts = [t for t in root.iter(f"{SVG}text") if t.get("text-anchor") == "start"]
+    assert [t.text for t in texts] == ["t", *names]
+    heights = [float(t.get("y")) for t in texts[1:]]
+    assert heights == sorted(set(heights)) and heights[0] > curves.HEIGHT
+    assert heights[-1] <= float(root.get("height"))
+    assert all(float(t.get("x")) + 6.5 * len(t.text) <= float(root.get("width")) for t in texts)
 
 
 @pytest.mark.parametrize("colour", COLOURS)
@@ -170,21 +142,18 @@ def test_every_colour_stands_out_on_white_and_on_near_black(colour):
         linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
         return sum(w * p for w, p in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) + 0.05
 
-    assert (
-        luminance("#ffffff") / luminance(colour) >= 3
-        and luminance(colour) / luminance("#121212") >= 3
-    )
+    assert luminance("#ffffff") / luminance(colour) >= 3
+    assert luminance(colour) / luminance("#121212") >= 3
 
 
 def test_a_method_has_one_colour_and_no_other_line_has_it():
     def colours(*names):
-        lines = ET.fromstring(
-            line_plot([Series(name, [0, 1], [0, 1]) for name in names], "t", "x", "y")
-        )
+        series = [Series(name, [0, 1], [0, 1]) for name in names]
+        lines = ET.fromstring(line_plot(series, "t", "x", "y"))
         return [line.get("stroke") for line in lines.iter(f"{SVG}polyline")]
 
-    grpo, paper, released, uncentred = colours("grpo", "paper", "released", "uncentred")
-    assert len({grpo, paper, released, uncentred}) == 4
-    assert colours("uncentred", "GRPO") == [uncentred, grpo]
+    methods = dict(zip(RECIPES, colours(*RECIPES), strict=True))
+    assert len(set(methods.values())) == 5
+    assert colours("uncentred", "GRPO") == [methods["uncentred"], methods["grpo"]]
     first, second, third = colours("uncentred+prob", "uncentred", "paper+prob")
-    assert second == uncentred and len({first, grpo, paper, released, uncentred, third}) == 6
+    assert second == methods["uncentred"] and len({first, third, *methods.values()}) == 7

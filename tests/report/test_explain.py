@@ -104,6 +104,7 @@ def check_rollout(name, c):
     }
     for t, gain in enumerate(numbers.gains):
         known |= {f"gain of turn {t + 1}": gain, f"A of turn {t + 1}": numbers.advantages[t]}
+        known[f"penalty of turn {t + 1}"] = -known["λ"]
     for t in range(len(numbers.terms)):
         steps = turn_steps(c, t)
         ids = [step.id for step in steps]

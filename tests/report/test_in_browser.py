@@ -90,7 +90,8 @@ def test_pages_of_every_kind_fit_a_wide_and_a_narrow_window_without_a_complaint(
     ]
     see = (
         f"({OPEN_ALL}, [document.documentElement.scrollWidth, "
-        "getComputedStyle(document.body).backgroundColor, document.querySelector('main').innerText])"
+        "getComputedStyle(document.body).backgroundColor, "
+        "document.querySelector('main').innerText])"
     )
     for path in pages:
         for width, dark in ((1200, False), (380, True)):

@@ -104,14 +104,11 @@ def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
 def test_a_rollout_must_fit_the_models_context_and_its_tokenizer(tmp_path):
     made = rollout([search(), visit(), answer()])
     [case], _ = read_source(saved(tmp_path, rollout_to_json(made)), SCORER)
-    longest = len(made.tokens) + len(
-        wrap_truth("cat", TOKENIZER, LEAD_IN).ids
-    )  # it needs room for both
-    scored(case, replace(SCORER, recipe=LEAD_IN, context=longest))
-    with pytest.raises(
-        ConfigError, match=rf"tokens and its answer \d+; a model takes {longest - 1} at most"
-    ):
-        scored(case, replace(SCORER, recipe=LEAD_IN, context=longest - 1))
+    longest = len(made.tokens) + len(wrap_truth("cat", TOKENIZER, SCORER.recipe).ids)  # both
+    scored(case, replace(SCORER, context=longest))
+    words = rf"tokens and its answer \d+; a model takes {longest - 1} at most"
+    with pytest.raises(ConfigError, match=words):
+        scored(case, replace(SCORER, context=longest - 1))
     changed = replace(made.turns[0], text="<think>\nOther words.")
     other = rollout_to_json(replace(made, turns=[changed, *made.turns[1:]]))
     with pytest.raises(ConfigError, match="made with another tokenizer than that of a model"):
@@ -128,10 +125,8 @@ def test_a_model_folder_scores_the_answer_before_every_turn_as_a_fresh_forward_d
     for turn, row in zip(made.turns, scored(case, scorer).sample.truth_logprobs, strict=True):
         tokens = [*made.tokens[: turn.start], *wrapped.ids]
         logprobs = model(torch.tensor([tokens])).log_softmax(-1)[0].detach()
-        first = turn.start + wrapped.start
-        assert row == pytest.approx(
-            [float(logprobs[k - 1, tokens[k]]) for k in range(first, len(tokens))], abs=1e-5
-        )
+        truth = range(turn.start + wrapped.start, len(tokens))
+        assert row == pytest.approx([float(logprobs[k - 1, tokens[k]]) for k in truth], abs=1e-5)
     assert scorer.context == shape.max_position_embeddings
 
 
@@ -164,7 +159,6 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
             '{"format": "minvenus credit 2"}',
             "no batch of rollouts with their reward arithmetic: 'rollout'",
         ),
-        ('{"tokens": [], "format": "other"}', "record 1: not a saved rollout"),
     ],
 )
 def test_a_file_that_cannot_be_shown_is_refused_in_one_line(tmp_path, record, message):

@@ -13,6 +13,7 @@ from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import path_of, save_batch
 from minvenus.report.turn_card import shade
 from minvenus.report.xray import default_page, write_page
+from tests.igpo.strategies import flat
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
@@ -30,6 +31,8 @@ from tests.report.examples import (
 )
 from tests.report.test_curves import SVG
 from tests.report.test_source import SCORER
+
+PAPER_FIRST = ["paper", *(name for name in RECIPES if name != "paper")]
 
 
 def digits(numbers):
@@ -54,38 +57,27 @@ def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
         assert [turn["advantage A"] for turn in found] == digits(advantages)
         assert [turn["reward r"] for turn in found] == digits([*rewards.turns, rewards.outcome])
         assert [turn.get("gain", "none") for turn in found] == digits(batch.credit.gains[i])
-        values = shown.all("arithmetic")[0].numbers("this run").values()
-        assert list(values) == digits(
-            value for value in batch.credit.beliefs[i] if value is not None
-        )
+        beliefs = shown.all("arithmetic")[0].numbers("this run").values()
+        assert list(beliefs) == digits(v for v in batch.credit.beliefs[i] if v is not None)
         assert f"outcome {batch.samples[i].outcome:.3g}" in shown[0].words
         label, *letters = shown[0].all("strip")[0]
-        assert [letter.get("title").split()[-1] for letter in letters] == [
-            f"{a:.3g}" for a in advantages
-        ]
-        assert (
-            label.words == "this run" and shown.texts("chip")[0] == f"this run {advantages[0]:.3g}"
-        )
+        titles = [letter.get("title").split()[-1] for letter in letters]
+        assert titles == [f"{a:.3g}" for a in advantages] and label.words == "this run"
+        assert shown.texts("chip")[0] == f"this run {advantages[0]:.3g}"
 
 
 def test_recipes_that_agree_on_a_number_share_its_line(tmp_path):
     head, gain, *rows = Part.of(xray(tmp_path, group_of_four())).all("turn")[1].rows()
     assert head == ["number", "value", "recipe", "formula", "made of"]
     name, value, recipes, formula, made_of = gain
-    assert (name, recipes, formula) == (
-        "gain",
-        "paper, released, raw_ig, uncentred",
-        "IG = V after − V before [P eq.3]",
-    )
-    after, before = re.fullmatch(
-        "V after turn 2 = (.*); V of the question = (.*)", made_of
-    ).groups()
+    paid = "paper, released, raw_ig, uncentred"
+    assert (name, recipes, formula) == ("gain", paid, "IG = V after − V before [P eq.3]")
+    words = "V after turn 2 = (.*); V of the question = (.*)"
+    after, before = re.fullmatch(words, made_of).groups()
     assert float(after) - float(before) == pytest.approx(float(value), abs=2e-5)
     shared = [(name, recipes) for name, _, recipes, _, _ in rows]
-    assert shared[:2] == [("reward r", "paper, released, raw_ig, uncentred"), ("reward r", "grpo")]
-    assert [recipes for name, recipes in shared if name == "advantage A"] == [
-        *sorted(RECIPES, key=lambda name: name != "paper")
-    ]
+    assert shared[:2] == [("reward r", paid), ("reward r", "grpo")]
+    assert [recipes for name, recipes in shared if name == "advantage A"] == PAPER_FIRST
 
 
 def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
@@ -106,23 +98,16 @@ def test_a_run_that_scored_nothing_says_so_and_shows_no_gains(tmp_path):
 def test_a_group_that_ends_alike_is_remarked_upon_and_equal_rollouts_share_a_line_of_the_plot(
     tmp_path,
 ):
-    right, broken = (
-        rollout([visit(), answer()]),
-        rollout([visit(), BROKEN]),
-    )  # a malformed end is penalised
-    measured = [[[-2.0], [-1.0]], [[-2.0], [-1.0]], [[-2.0], [-1.0]], [[-2.0], [-1.5]]]
-    batch = saved_batch(
-        [right, right, right, broken], [0, 0, 1, 1], [1.0, 1.0, 0.0, 0.0], Recipe.paper(), measured
-    )
+    right = rollout([visit(), answer()])
+    rollouts = [right, right, right, rollout([visit(), BROKEN])]  # a malformed end is penalised
+    measured = [[[-2.0], [-1.0]]] * 3 + [[[-2.0], [-1.5]]]
+    outcomes = [1.0, 1.0, 0.0, 0.0]
+    batch = saved_batch(rollouts, [0, 0, 1, 1], outcomes, Recipe.paper(), measured)
     alike, different = Part.of(xray(tmp_path, batch)).all("group")
-    assert "All 2 rollouts have the same outcome, 1:" in alike.texts("remark")[
-        0
-    ] and not different.all("remark")
-    lines = [
-        [line.text for line in group.element.iter(SVG + "title")][1:]
-        for group in (alike, different)
-    ]
-    assert lines == [["rollout 1, 2"], ["rollout 1", "rollout 2"]]
+    assert "All 2 rollouts have the same outcome, 1:" in alike.texts("remark")[0]
+    assert not different.all("remark")
+    for group, lines in ((alike, ["rollout 1, 2"]), (different, ["rollout 1", "rollout 2"])):
+        assert [line.text for line in group.element.iter(SVG + "title")][1:] == lines
 
 
 def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_largest_advantage(
@@ -132,23 +117,16 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
     path = xray(tmp_path, replace(batch, step=20))
     assert "<h1>Rollouts of step-00000020.jsonl</h1>" in path.read_text(encoding="utf-8")
     assert "<dt>training step</dt><dd>20</dd>" in path.read_text(encoding="utf-8")
-    recipes = [RECIPES[name] for name in sorted(RECIPES, key=lambda name: name != "paper")]
-    every = [
-        [a for row in assign_credit(batch.samples, recipe).advantages for a in row]
-        for recipe in recipes
-    ]
     page = Part.of(path)
-    for k, advantages in enumerate(every):
-        largest = max(map(abs, advantages))
-        wanted = [shade(a, largest) for a in advantages]
-        assert [chip.get("class") for chip in page.all("chip")[k::5]] == [
-            f"chip {classes}" for classes in wanted
-        ]
-        letters = [
-            letter.get("class") for strip in page.all("strip")[k::5] for letter in list(strip)[1:]
-        ]
-        assert [letter.removesuffix(" malformed") for letter in letters] == wanted
-    for turn, advantage in zip(page.all("turn"), every[0], strict=True):  # as it was trained
+    for k, name in enumerate(PAPER_FIRST):
+        advantages = flat(assign_credit(batch.samples, RECIPES[name]).advantages)
+        colours = [shade(a, max(map(abs, advantages))) for a in advantages]
+        chips = [chip.get("class") for chip in page.all("chip")[k::5]]
+        assert chips == [f"chip {colour}" for colour in colours]
+        strips = page.all("strip")[k::5]
+        letters = [letter.get("class") for strip in strips for letter in list(strip)[1:]]
+        assert [letter.removesuffix(" malformed") for letter in letters] == colours
+    for turn, advantage in zip(page.all("turn"), flat(batch.credit.advantages), strict=True):
         assert turn.get("class") == ("turn plus" if advantage > 0 else "turn minus")
 
 
@@ -165,7 +143,7 @@ def test_a_row_of_turns_shows_what_each_is_paid_and_marks_copies(tmp_path):
     logprobs = [[[-2.0], None, [-1.5], None, None], [[-2.0], None, [-2.25], None, None]]
     batch = saved_batch([rollout(turns)] * 2, [0, 0], [1.0, 0.0], RECIPES["uncentred"], logprobs)
     page = Part.of(xray(tmp_path, batch))
-    assert "Whatever helped is paid" in page.all("glossary")[1][0].words
+    assert "A gain above 0 is a reward above 0" in page.all("glossary")[1][0].words
     first, second = page.all("rollout")
     assert first.texts("strip")[0] == "uncentredS(+0.50)V+0.50N-1.00SA+1"
     assert second.texts("strip")[0] == "uncentredS(-0.25)V-0.25N-1.00SA+0"

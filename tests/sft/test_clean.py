@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.agent.prompt import SYSTEM_PROMPT
-from minvenus.agent.protocol import is_well_formed, parse_turn
+from minvenus.agent.protocol import format_error, parse_turn
 from minvenus.evaluation.answers import ALIAS_MARK
 from minvenus.sft.clean import clean
 from minvenus.sft.dataset import encode
@@ -223,8 +223,8 @@ def test_what_comes_out_can_be_trained_on_and_goes_through_again_unchanged(recor
     assert (again, reason) == (out, None) and more["turns_in"] == more["turns_kept"]
     assert list(out) == ["question", "messages", "gt"]
     *turns, answer = contents(out)[2::2]
-    assert all(is_well_formed(turn, final=False) for turn in turns)
-    assert is_well_formed(answer, final=True) and parse_turn(answer).kind == "answer"
+    assert all(not format_error(turn, final=False) for turn in turns)
+    assert not format_error(answer, final=True) and parse_turn(answer).kind == "answer"
     kinds = [parse_turn(turn).kind for turn in turns]
     assert set(kinds) <= set(TOOLS)
     assert all(counts[f"tools_after_cleaning/{name}"] == kinds.count(name) for name in TOOLS)
@@ -303,7 +303,7 @@ def test_real_trajectories_pass_with_all_their_turns_and_one_nested_answer_is_re
     last, final = contents(record)[-1], contents(out)[-1]
     assert counts["messages_repaired"] == (last != final) == (name == "sft_0001")
     if last != final:  # a summary that was in the thought already
-        assert not is_well_formed(last, final=True) and is_well_formed(final, final=True)
+        assert format_error(last, final=True) and not format_error(final, final=True)
         assert final.endswith(f"</think>\n<answer>\n**{record['gt']}**\n</answer>")
         assert final.split("</think>")[0].strip() == last.split("</think>")[0].strip()
 

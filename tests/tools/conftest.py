@@ -1,5 +1,5 @@
-"""No test of the tools reaches the network: names resolve by a table, and a socket connects to 127.0.0.1 or not
-at all."""
+"""No test of the tools reaches the network: names resolve by a table, and a socket connects to
+127.0.0.1 or not at all."""
 
 import socket
 
@@ -14,19 +14,9 @@ def names(monkeypatch) -> dict[str, list[str]]:
 
     def getaddrinfo(host, port, *rest, flags=0, **more):
         if host in table and not flags & socket.AI_NUMERICHOST:
-            return [
-                (
-                    socket.AF_INET6 if ":" in address else socket.AF_INET,
-                    socket.SOCK_STREAM,
-                    6,
-                    "",
-                    (address, port),
-                )
-                for address in table[host]
-            ]
-        return real_getaddrinfo(
-            host, port, *rest, flags=socket.AI_NUMERICHOST, **more
-        )  # an error for a name
+            return [(0, socket.SOCK_STREAM, 6, "", (address, port)) for address in table[host]]
+        # an error for a name
+        return real_getaddrinfo(host, port, *rest, flags=socket.AI_NUMERICHOST, **more)
 
     def connect(self, address):
         assert address[0] == "127.0.0.1", f"a test tried to reach {address}"

@@ -1,4 +1,4 @@
-"""Small HTTP servers on 127.0.0.1 for the tests, whose answer is a function that writes what it wants to the socket."""
+"""Small HTTP servers on 127.0.0.1 for the tests: a function writes what it wants to the socket."""
 
 import json
 import threading
@@ -62,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serve(answer):
-    """A running server; `answer(handler)` writes the reply. Meanwhile the waits between attempts are short."""
+    """A running server; `answer(handler)` writes the reply. Waits between attempts are short."""
     server = Server(answer)
     thread = threading.Thread(
         target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
@@ -76,6 +76,17 @@ def serve(answer):
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def dripping(start: bytes):
+    """An answer that never ends: byte by byte, until the test does."""
+
+    def answer(handler):
+        handler.wfile.write(start)
+        while not handler.server.stop.wait(0.05):
+            handler.wfile.write(b"x")
+
+    return answer
 
 
 def chat(content) -> dict:

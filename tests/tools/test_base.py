@@ -72,7 +72,7 @@ def test_a_call_with_too_many_entries_is_a_typed_error_and_never_runs(run, items
         (ConfigError("no key"), None),
     ],
 )
-def test_an_exception_becomes_a_typed_error_without_its_own_text_but_a_wrong_set_up_and_ctrl_c_stop_the_run(
+def test_an_exception_is_a_typed_error_without_its_text_but_a_wrong_set_up_and_ctrl_c_stop_a_run(
     run, error, expected
 ):
     call = raising(error), "search", {"query": ["a"] * 10}

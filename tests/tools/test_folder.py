@@ -14,7 +14,9 @@ from minvenus.config import ConfigError
 from minvenus.tools.base import Extract, SearchHit, run_tool
 from minvenus.tools.folder import EVIDENCE, Document, FolderTools, bm25, words
 
-RIVER = "# The river museum\n\nThe museum shows boats.\nIt was founded in 1907 by Ada Stone.\nTickets are cheap.\n"
+RIVER = (
+    "# The river museum\n\nIt shows boats.\nIt was founded in 1907 by Ada Stone.\nIt is cheap.\n"
+)
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def test_files_are_found_by_their_words_and_visited_by_path_as_they_were_when_th
     assert tools.visit("./museum.md", "when was it founded").summary == founded
 
 
-def test_pages_of_equal_score_come_in_the_order_of_their_paths_whatever_the_file_system_says(
+def test_pages_of_equal_score_are_ordered_by_path_whatever_the_file_system_says(
     tmp_path, monkeypatch
 ):
     for name in ("b.txt", "a.txt", "c/a.txt", "B.txt"):
@@ -158,16 +160,14 @@ def test_words_ignore_case_width_and_punctuation_and_chinese_has_one_per_charact
     st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), max_size=6),
     st.sampled_from("abcde"),
 )
-def test_a_text_is_found_exactly_if_it_shares_a_word_with_the_query_and_equal_scores_keep_their_order(
-    texts, word
-):
+def test_a_text_is_found_exactly_if_it_shares_a_word_and_equal_scores_keep_their_order(texts, word):
     result = bm25([Counter(text.split()) for text in texts], word)
     assert sorted(result) == [i for i, text in enumerate(texts) if word in text.split()]
     assert all(score > 0 for score in result.values())
     assert list(result) == sorted(result, key=lambda i: (-result[i], i))
 
 
-def test_evidence_has_whole_passages_in_the_order_of_the_page_and_without_a_common_word_the_summary_says_so():
+def test_evidence_has_whole_passages_in_the_order_of_the_page_or_the_summary_says_why_not():
     page = Document("alpha one\nbeta\ngamma two\nalpha alpha three")
     evidence = "alpha one\ngamma two\nalpha alpha three"
     assert page.extract("alpha two") == Extract(evidence, "gamma two")  # the rarer word

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.agent.protocol import is_well_formed, parse_turn
+from minvenus.agent.protocol import format_error, parse_turn
 from minvenus.evaluation.answers import exact_match
 from minvenus.text.chat import stream, unwrap
 from minvenus.text.tokenizer import Tokenizer
@@ -78,8 +78,8 @@ def test_every_turn_is_well_formed_and_says_what_it_does_and_the_pages_that_were
         case, read, query = web.case(f"train-{i}"), set(), None
         *before, last = turns(messages)
         assert [m["content"] for m in messages[:2]] == [SYSTEM, case.question.text]
-        assert all(is_well_formed(text, final=False) for text in before)
-        assert is_well_formed(last, final=True) and f"\n{LEAD_IN}\n" in last
+        assert all(not format_error(text, final=False) for text in before)
+        assert not format_error(last, final=True) and f"\n{LEAD_IN}\n" in last
         for parsed, seen in calls(messages):
             assert not seen.startswith("ERROR")
             if parsed.kind == "search":  # the thought: what was read last, what comes next

@@ -1,5 +1,5 @@
-"""Very small runs of train_igpo.py: a model of one layer with opinions of its own, and rollouts that follow a
-script."""
+"""Very small runs of train_igpo.py: a model of one layer with opinions of its own, and rollouts
+that follow a script."""
 
 import tempfile
 from contextlib import suppress
@@ -18,23 +18,25 @@ from minvenus.agent.prompt import TOYWEB
 from minvenus.engine import Engine
 from minvenus.evaluation import questions as question_files
 from minvenus.files import latest_checkpoint
-from minvenus.igpo import credit as crediting
 from minvenus.igpo.gain import scored_lengths, truth_logprobs, wrap_truth
 from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
 from minvenus.model import weights
+from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
-from minvenus.settings import IGPOConfig
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.train import batch as batching
-from minvenus.train.update import igpo_update, packed_logprobs, row_of
+from minvenus.train.pack import make_packs
+from minvenus.train.settings import IGPOConfig
+from minvenus.train.update import Row, make_row, pack_logprobs, train_on, with_reference
 from minvenus.types import Rollout
 from tests.agent.scripted import answer, engine_for, search, visit
 from tests.train.runs import TINY, lively_model
 
 RIGHT, WRONG = "right", "wrong"
-# Two rollouts of two questions. Of the first one is right, of the second none: only gains tell these two apart.
+# Two rollouts of two questions. Of the first one is right, of the second none: only gains tell
+# these two apart.
 MIXED = [["right: right", "wrong: dog"], ["right: dog", "wrong: dog"]]
 
 
@@ -72,13 +74,14 @@ def small_web(seed: int, slack: int, test: int) -> ToyWeb:
 
 
 def web_of(config: IGPOConfig) -> ToyWeb:
-    """The run's web with few questions, one for all tests: making two thousand takes longer than a step."""
+    """The run's web with few questions, one for all tests: making two thousand takes longer than a
+    step."""
     return small_web(config.seed, config.slack, config.evaluate_questions)
 
 
 def turns_of(play: str, question_id: str, web: ToyWeb) -> list[str]:
-    """The turns of a play such as "right wrong: cat", which opens the right page, then a wrong one, and answers cat.
-    "search" is a search and nothing more; the answer "right" is the true one."""
+    """The turns of a play such as "right wrong: cat", which opens the right page, then a wrong one,
+    and answers cat. "search" is a search and nothing more; the answer "right" is the true one."""
     case = web.case(question_id)
     title = case.path[0]
     other = next(name for name in case.pages if name != title)
@@ -92,7 +95,8 @@ def turns_of(play: str, question_id: str, web: ToyWeb) -> list[str]:
 
 
 def scripted_engine(config: IGPOConfig, plays):
-    """What to put in Engine's place: rollout i of the j-th question of every step follows plays[j][i]."""
+    """What to put in Engine's place: rollout i of the j-th question of every step follows
+    plays[j][i]."""
     web, order = web_of(config), {}
 
     def script(name, turn, attempt):
@@ -110,7 +114,8 @@ def scripted_engine(config: IGPOConfig, plays):
 
 
 def script_runs(monkeypatch, config: IGPOConfig, plays) -> None:
-    """From now on every run follows the script, also one that is started as a program (`command`)."""
+    """From now on every run follows the script, also one that is started as a program
+    (`command`)."""
     engine = scripted_engine(config, plays)
     for module in (minvenus.engine, train_igpo):
         monkeypatch.setattr(module, "Engine", engine)
@@ -123,35 +128,29 @@ class UpdateReached(Exception):
 
 
 class FirstStep(SimpleNamespace):
-    """What the first step of a run has made when it reaches its update: model, optimizer, rows, reference, config,
-    batch, credited; and `collected` and `logprobs` of all rollouts, those that were dropped included."""
+    """What the first step of a run has made when it reaches its update: model, optimizer, batch,
+    credit, reference, config; `rows` of the batch, and `samples` of all rollouts, those that were
+    dropped included."""
 
     def update(self, rows=None, step=1) -> dict:
         rows = self.rows if rows is None else rows
-        return igpo_update(self.model, self.optimizer, rows, self.reference, self.config, step)
+        if self.reference and self.config.loss.kl_coef:
+            rows = with_reference(rows, self.reference, self.config)
+        return train_on(rows, self.model, self.optimizer, self.config, step)
 
 
 def first_step(config: IGPOConfig, plays) -> FirstStep:
     """Run train_igpo.py's own code up to its first update, with rollouts that follow `plays`."""
     made = FirstStep()
 
-    def make_batch(scored, *rest):
-        made.collected, made.logprobs = zip(*scored, strict=True)
-        made.batch = batching.make_batch(scored, *rest)
-        return made.batch
+    def make_batch(samples, graded):
+        made.samples = samples
+        return batching.make_batch(samples, graded)
 
-    def credit(measured, recipe):
-        made.credited = crediting.assign_credit(measured, recipe)
-        return made.credited
-
-    def update(model, optimizer, rows, reference, config, step):
-        made.model, made.optimizer, made.rows, made.reference, made.config = (
-            model,
-            optimizer,
-            rows,
-            reference,
-            config,
-        )
+    def update(model, optimizer, batch, credit, reference, config, step):
+        made.model, made.optimizer, made.reference = model, optimizer, reference
+        made.batch, made.credit, made.config = batch, credit, config
+        made.rows = [*map(make_row, batch.rollouts, credit.advantages)]
         raise UpdateReached
 
     with (
@@ -160,32 +159,34 @@ def first_step(config: IGPOConfig, plays) -> FirstStep:
         suppress(UpdateReached),
     ):
         script_runs(patch, config, plays)
-        for name, stand_in in (
-            ("make_batch", make_batch),
-            ("assign_credit", credit),
-            ("igpo_update", update),
-        ):
-            patch.setattr(train_igpo, name, stand_in)
+        patch.setattr(train_igpo, "make_batch", make_batch)
+        patch.setattr(train_igpo, "igpo_update", update)
         train_igpo.main(replace(config, out=out))
     return made
 
 
+def row_logprobs(model: Qwen3, rows: list[Row]) -> list[torch.Tensor]:
+    """The log-probs of the sampled tokens of each row."""
+    return [pack_logprobs(model, *make_packs([row.example], 10_000)) for row in rows]
+
+
+def with_gate(monkeypatch, mean_gap: float) -> None:
+    """From now on the gate on log-probs is here."""
+    monkeypatch.setitem(PRECISION, "cpu", replace(PRECISION["cpu"], mean_gap=mean_gap))
+
+
 def learned(run: Path, steps: int) -> float:
-    """How much more the trained weights like tokens with high advantages than the tiny base does, over all rollouts of
-    a run. Both in float32, so this is no rounding."""
+    """How much more the trained weights like tokens with high advantages than the tiny base does,
+    over all rollouts of a run. Both in float32, so this is no rounding."""
     gain, trained = 0.0, weights.load(latest_checkpoint(run) / "model")
     for step in range(1, steps + 1):
         batch = load_batch(path_of(run, step))
-        rows = list(map(row_of, [m.rollout for m in batch.samples], batch.credit.advantages))
+        rows = [*map(make_row, [m.rollout for m in batch.samples], batch.credit.advantages)]
         with torch.no_grad():
-            before, after = (
-                packed_logprobs(each, rows, 1.0)[0]
-                for each in (weights.load(weights.TINY_BASE), trained)
-            )
-        gain += sum(
-            float((row.advantages * (new - old)).mean())
-            for row, new, old in zip(rows, after, before, strict=True)
-        )
+            before = row_logprobs(weights.load(weights.TINY_BASE), rows)
+            after = row_logprobs(trained, rows)
+        for row, new, old in zip(rows, after, before, strict=True):
+            gain += float((row.advantages * (new - old)).mean())
     return gain
 
 
@@ -196,7 +197,8 @@ def with_recipe(config: IGPOConfig, **changes) -> IGPOConfig:
 def scored_again(
     model: Qwen3, rollout: Rollout, recipe: Recipe, temperature=1.0
 ) -> list[list[float] | None]:
-    """The log-probs of the true answer before the turns of a rollout, from an engine with an empty cache."""
+    """The log-probs of the true answer before the turns of a rollout, from an engine with an empty
+    cache."""
     wrapped = wrap_truth(rollout.question.answers[0], TINY, recipe)
     request = (rollout.tokens, scored_lengths(rollout, recipe), wrapped.ids)
     [scores] = Engine(model, 64, 16).score_many([request], temperature)

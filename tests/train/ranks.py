@@ -1,5 +1,5 @@
-"""Several processes that train together, forked from a test as torchrun would start them: so they have what the test
-has changed in this process, a mutant too, and no second of importing."""
+"""Several processes that train together, forked from a test as torchrun would start them: so they
+have what the test has changed in this process, a mutant too, and no second of importing."""
 
 import os
 import pickle
@@ -24,8 +24,8 @@ SECONDS = 60
 
 
 def ranks_that_end(count: int, function: Callable) -> tuple[list[int], list[str], list[bytes]]:
-    """Of processes that call function() as a script does: exit codes, what each has printed, and its pickled result.
-    Those that take too long are killed."""
+    """Of processes that call function() as a script does: exit codes, what each has printed, and
+    its pickled result. Those that take too long are killed."""
     store = dist.TCPStore(
         "localhost", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=SECONDS)
     )

@@ -1,4 +1,5 @@
-"""Very small runs of train_sft.py: a model of one layer, a handful of toy demonstrations, a few steps."""
+"""Very small runs of train_sft.py: a model of one layer, a handful of toy demonstrations, a few
+steps."""
 
 import json
 import os
@@ -15,7 +16,6 @@ from minvenus.config import ModelConfig
 from minvenus.files import read_jsonl
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import SFTConfig
 from minvenus.sft.dataset import Example, load
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools import toyweb_lessons
@@ -24,6 +24,7 @@ from minvenus.tools.toyweb_lessons import Teacher
 from minvenus.train import update as updating
 from minvenus.train.optim import adamw, optimizer_step
 from minvenus.train.run import open_run
+from minvenus.train.settings import SFTConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 torch.set_num_threads(
@@ -84,7 +85,8 @@ def small_config(inputs: dict, out, **changes) -> SFTConfig:
 
 
 def unexplained_metrics(run: Path) -> set[str]:
-    """The numbers that a run logged and docs/metrics.md names neither as such nor by a pattern such as test_*."""
+    """The numbers that a run logged and docs/metrics.md names neither as such nor by a pattern such
+    as test_*."""
     explained = re.findall(r"`([\w*]+)`", (ROOT / "docs" / "metrics.md").read_text())
     patterns = "|".join(name.replace("*", r"\w+") for name in explained)
     logged = {
@@ -96,13 +98,16 @@ def unexplained_metrics(run: Path) -> set[str]:
     return {name for name in logged if not re.fullmatch(patterns, name)}
 
 
-def content(run) -> dict[str, bytes]:
-    """What two runs must have in common, byte for byte: the newest checkpoint and the metrics."""
+def content(run) -> dict[str, str | bytes]:
+    """What two runs must have in common: the newest checkpoint, metrics and rollouts byte for byte.
+    Of timing.jsonl and of the clocks in rollouts only what is measured, not how long it took."""
     run = Path(run)
     newest = run / "checkpoints" / (run / "latest").read_text().strip()
-    files = [path for path in newest.rglob("*") if path.is_file() and path.name != "state.json"]
-    return {
-        str(path.relative_to(run)): path.read_bytes() for path in [*files, run / "metrics.jsonl"]
+    files = [path for path in (*newest.rglob("*"), run / "metrics.jsonl") if path.is_file()]
+    clocks = [*run.glob("timing.jsonl"), *run.glob("rollouts/*")]
+    seconds = re.compile(r'(seconds|second)": [-+.e\d]+')
+    return {str(path.relative_to(run)): path.read_bytes() for path in files} | {
+        str(path.relative_to(run)): seconds.sub(r'\1"', path.read_text()) for path in clocks
     }
 
 
@@ -112,27 +117,30 @@ def made_up_update(model, optimizer, step: int) -> float:
     return optimizer_step(model, optimizer, 1e-2, 1.0)
 
 
-def made_up_run(
-    config, evaluate=dict, during=lambda step: None, after=lambda step: None, data="data"
-):
-    """A run in its folder with made-up gradients. `during` is called before the weights move, `after` once they
-    have."""
+def made_up_run(config, during=lambda step: None, after=lambda step: None, data="data"):
+    """A run in its folder with made-up gradients. `during` is called before the weights move,
+    `after` once they have."""
     model = Qwen3(SMALL, seed=0)
     optimizer = adamw(model, (0.9, 0.95), 0.01)
     with open_run("sft", config) as run:
-        for step in run.steps(model, optimizer, TINY.files, data=data, evaluate=evaluate):
+        for step in run.steps(model, optimizer, TINY.files, data):
             during(step)
-            norm = made_up_update(model, optimizer, step)
-            after(step)
-            run.log({"grad_norm": norm}, 0)
+            with run.update():
+                norm = made_up_update(model, optimizer, step)
+                after(step)
+            run.log(step, {"grad_norm": norm, "tokens": 0})
+            if step % config.save_every == 0:
+                run.save()
     return parameters(model)
 
 
 def command(script: str, config, *more: str) -> int:
-    """`python SCRIPT` with these settings, in this process; returns its exit code. Of a recipe only the defaults."""
+    """`python SCRIPT` with these settings, in this process; returns its exit code. Of a recipe only
+    the defaults."""
+    values = asdict(config)
     flags = [
         f"--{key.replace('_', '-')}={value}"
-        for key, value in asdict(config).items()
+        for key, value in (values | values.pop("loss", {})).items()
         if not isinstance(value, bool | dict | None)
     ] + (["--judge"] if getattr(config, "judge", False) else [])
     before, sys.argv = sys.argv, [script, *flags, *more]

@@ -1,4 +1,5 @@
-"""What a step trains on: the order of the data, what is held out, which rollouts count, and the numbers about them."""
+"""What a step trains on: the order of the data, what is held out, which rollouts count, and the
+numbers about them."""
 
 from collections import Counter
 from dataclasses import replace
@@ -9,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
+from minvenus.evaluation.questions import batch_indices
 from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import Recipe
 from minvenus.sft.dataset import Example
-from minvenus.train.batch import batch_indices, fingerprint, health, hold_out, make_batch
-from minvenus.types import Question, Rollout, Turn
+from minvenus.train.batch import failed, fingerprint, health, hold_out, make_batch
+from minvenus.types import Question, Rollout, Sample, Turn
 
 PAPER = Recipe.paper()
 
@@ -43,18 +45,23 @@ def beliefs(r, *values):
 
 
 def batch_of(rollouts, outcomes, group_size=2, logprobs=None):
-    scored = zip(rollouts, logprobs or map(beliefs, rollouts), strict=True)
-    return make_batch(
-        list(scored), group_size, lambda sound: [outcomes[rollouts.index(r)] for r in sound]
-    )
+    samples, graded = [], []
+    for i, (played, scores) in enumerate(
+        zip(rollouts, logprobs or map(beliefs, rollouts), strict=True)
+    ):
+        samples.append(Sample(played, scores, None, i // group_size, i % group_size))
+        if not failed(played):
+            graded.append(replace(samples[-1], outcome=outcomes[i]))
+    return make_batch(samples, graded)
 
 
-# --------------------------------------------------------------------------------------------------------- who counts
+# --------------------------------------------------------------------------------------- who counts
 
 
 def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
-    """Groups of three. One rollout of the first failed, one of the second is unknown, of the third one has written
-    nothing and one is unknown. A rollout that reached its last turn without an answer counts."""
+    """Groups of three. One rollout of the first failed, one of the second is unknown, of the third
+    one has written nothing and one is unknown. A rollout that reached its last turn without an
+    answer counts."""
     terminations = {0: "max_steps", 1: "error"}
     rollouts = [
         rollout(
@@ -65,14 +72,7 @@ def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
         )
         for i in range(9)
     ]
-    asked = []
-
-    def grade(sound):
-        asked.extend(r.question.id for r in sound)
-        return [None if r.question.id in ("q1-4", "q2-8") else 1.0 for r in sound]
-
-    batch = make_batch([(r, beliefs(r)) for r in rollouts], 3, grade)
-    assert not {"q0-1", "q2-6"} & {*asked} and len(asked) == 7, "nobody grades what failed"
+    batch = batch_of(rollouts, [None if i in (4, 8) else 1.0 for i in range(9)], 3)
     assert [r.question.id for r in batch.rollouts] == ["q0-0", "q0-2", "q1-3", "q1-5"]
     assert [m.group for m in batch.samples] == [0, 0, 1, 1] and batch.groups == 3
     assert batch.dropped == Counter(failed=2, judge_unknown=2, alone=1)
@@ -106,13 +106,14 @@ def test_what_is_dropped_changes_nothing_for_the_others(data):
     assert [m.truth_logprobs for m in batch.samples] == [logprobs[i] for i in kept]
 
 
-# -------------------------------------------------------------------------------------------------------- the numbers
+# -------------------------------------------------------------------------------------- the numbers
 
 
 def test_the_numbers_of_a_step_worked_by_hand():
-    """Two questions of two right pages each. The first is answered right once: gains +1 (right page) and -0.5 (wrong
-    page); the second not at all, without a visit, one of three turns malformed: its lonely penalty has z = 0. Of the
-    seven turns before the last ones five have a gain or its copy."""
+    """Two questions of two right pages each. The first is answered right once: gains +1 (right
+    page) and -0.5 (wrong page); the second not at all, without a visit, one of three turns
+    malformed: its lonely penalty has z = 0. Of the seven turns before the last ones five have a
+    gain or its copy."""
     a, b = rollout("search", "visit", "visit", "answer"), rollout("search", "visit", "answer")
     c, d = rollout("search", "none", "answer", malformed=(1,)), rollout("answer")
     logprobs = [
@@ -168,7 +169,7 @@ def test_a_mean_of_nothing_is_absent_never_zero():
     assert numbers["groups_without_any_signal"] == 1.0 and not {"outcome", "turns"} & numbers.keys()
 
 
-def test_a_turn_that_opened_a_right_page_among_others_counts_as_right_and_a_mixed_bad_one_as_neither():
+def test_a_turn_with_a_right_page_among_others_counts_as_right_and_a_mixed_bad_one_as_neither():
     a, b = rollout("visit", "visit", "answer"), rollout("visit", "answer")
     logprobs = [beliefs(a, -3.0, -2.0, -4.0), beliefs(b, -3.0, -3.5)]
     batch = batch_of([a, b], [0.0, 0.0], logprobs=logprobs)
@@ -199,11 +200,13 @@ def test_an_answer_in_a_rollout_that_was_cut_is_not_correct():
     cut = rollout("search", "answer", termination="timeout")
     whole = rollout("search", "visit", "answer")
     batch = batch_of([cut, whole], [1.0, 1.0], logprobs=[beliefs(cut), [[-1.0], None, [-1.0]]])
-    numbers = health(batch, assign_credit(batch.samples, PAPER), [[[], []], [[], ["right"], []]], [1, 1])
+    numbers = health(
+        batch, assign_credit(batch.samples, PAPER), [[[], []], [[], ["right"], []]], [1, 1]
+    )
     assert numbers["browse_correct"] == 0.5 and numbers["browse_wrong"] == 0.0
 
 
-# ---------------------------------------------------------------------------------------------- the order of the data
+# ---------------------------------------------------------------------------- the order of the data
 
 
 @given(st.integers(1, 30), st.integers(1, 12), st.integers(0, 3), st.integers(-5, 10**12))

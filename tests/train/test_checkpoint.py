@@ -1,13 +1,14 @@
 """Checkpoints: everything comes back, nothing is lost on the way, what does not fit is refused."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from minvenus.config import ConfigError, read_json
-from minvenus.files import latest_checkpoint
+from minvenus.files import latest_checkpoint, model_fingerprint
 from minvenus.model.qwen3 import Qwen3
 from minvenus.train import checkpoint
 from minvenus.train.optim import adamw
@@ -24,7 +25,8 @@ def trained(updates=2, seed=0):
 
 
 def save(run, step=2, model_and_optimizer=None):
-    return checkpoint.save(run, step, *(model_and_optimizer or trained()), "data", TINY.files)
+    state = {"step": step, "data": "data"}
+    return checkpoint.save(run, state, *(model_and_optimizer or trained()), TINY.files)
 
 
 def names(run):
@@ -82,7 +84,7 @@ def test_the_pointer_is_on_the_disk_before_an_older_checkpoint_is_deleted(tmp_pa
     monkeypatch.setattr(checkpoint, "sync", order.append)
     monkeypatch.setattr(shutil, "rmtree", lambda path, **_: order.append(path))
     save(tmp_path, 30)
-    assert order == [tmp_path, tmp_path / "checkpoints" / "step-00000010"]
+    assert order[-2:] == [tmp_path, tmp_path / "checkpoints" / "step-00000010"]
 
 
 def test_a_checkpoint_holds_only_safetensors_and_json_and_says_what_made_it(tmp_path):
@@ -127,3 +129,25 @@ def test_a_pointer_to_nothing_is_an_error(tmp_path):
     (tmp_path / "latest").write_text("step-00000009\n")
     with pytest.raises(ConfigError, match="step-00000009, which is not a checkpoint"):
         latest_checkpoint(tmp_path)
+
+
+def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
+    tmp_path, monkeypatch
+):
+    def write(name, tensors):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "a.safetensors").write_bytes(tensors)
+        (folder / "b.safetensors").write_bytes(b"b")
+        (folder / "config.json").write_text("{}")
+        (folder / "notes.txt").write_text(name)
+        return folder
+
+    one, same, other = write("one", b"12"), write("same", b"12"), write("other", b"13")
+    first, real = model_fingerprint(one), Path.glob
+    monkeypatch.setattr(Path, "glob", lambda *rest: sorted(real(*rest), reverse=True))
+    assert model_fingerprint(same) == first != model_fingerprint(other)
+    (same / "config.json").write_text("[]")
+    assert model_fingerprint(same) != first, "another tokenizer or shape is another model"
+    files = [one / "a.safetensors", other / "a.safetensors", "/nowhere"]
+    assert len(set(map(model_fingerprint, files))) == 3, "a tokenizer's file, for a served model"

@@ -1,5 +1,5 @@
-"""One IGPO step on a two-question toy batch, computed a second time by hand, from the model's logits to one logit's
-gradient."""
+"""One IGPO step on a two-question toy batch, computed a second time by hand, from the model's
+logits to one logit's gradient."""
 
 import math
 from dataclasses import replace
@@ -9,15 +9,15 @@ import torch
 
 import train_igpo
 from minvenus.agent.protocol import final_answer
-from minvenus.agent.rollout import RolloutLoop
 from minvenus.evaluation.answers import f1
 from minvenus.igpo.gain import wrap_truth
 from minvenus.igpo.loss import LossConfig
 from minvenus.train.update import backward
-from tests.train.igpo_runs import first_step, scored_again, small_igpo, write_model
-from tests.train.runs import SMALL, TINY, gradients
+from tests.train.igpo_runs import first_step, scored_again, small_igpo, with_gate, write_model
+from tests.train.runs import TINY, gradients, lively_model
 
-# of the first question one rollout is right, of the second none; the gains of all four visits differ
+# of the first question one rollout is right, of the second none; the gains of all four visits
+# differ
 PLAYS = [["right: right", "wrong: dog"], ["right: dog", "wrong search: dog"]]
 KINDS = [["search", "visit", "answer"]] * 3 + [["search", "visit", "search", "answer"]]
 
@@ -28,8 +28,8 @@ def made(tmp_path_factory):
 
 
 def belief(made, rollout, turn: int) -> float:
-    """Mean log-prob of the truth's tokens before a turn, from a fresh forward over nothing but that context and the
-    answer."""
+    """Mean log-prob of the truth's tokens before a turn, from a fresh forward over nothing but that
+    context and the answer."""
     wrapped = wrap_truth(rollout.question.answers[0], TINY, made.config.recipe)
     context = rollout.tokens[: rollout.turns[turn].start]
     with torch.no_grad():
@@ -49,8 +49,8 @@ def z_scores(values: list[float]) -> list[float]:
 
 
 def advantages_by_hand(gains: list[float], outcomes: list[float], gamma=0.95) -> list[list[float]]:
-    """Gains of the four visits. Each stands on its search too: two equal rewards a rollout, and in the last one a
-    search behind the visit with none."""
+    """Gains of the four visits. Each stands on its search too: two equal rewards a rollout, and in
+    the last one a search behind the visit with none."""
     z_gain, z_outcome = [], []
     for a, b in ((0, 1), (2, 3)):
         z_gain += z_scores([gains[a], gains[a], gains[b], gains[b]])[::2]
@@ -66,7 +66,7 @@ def advantages_by_hand(gains: list[float], outcomes: list[float], gamma=0.95) ->
 
 
 def test_rewards_and_advantages_of_the_batch_are_those_worked_out_by_hand(made):
-    batch, credited = made.batch, made.credited
+    batch, credited = made.batch, made.credit
     assert [[turn.kind for turn in rollout.turns] for rollout in batch.rollouts] == KINDS
     assert [m.outcome for m in batch.samples] == [1.0, 0.0, 0.0, 0.0]
     assert [m.group for m in batch.samples] == [0, 0, 1, 1]
@@ -82,12 +82,10 @@ def test_rewards_and_advantages_of_the_batch_are_those_worked_out_by_hand(made):
 
 
 def loss_by_hand(made):
-    """-1/B sum over rollouts of the mean over their sampled tokens of A log pi, whose gradient is the policy
-    gradient; and the logits of every rollout [L, V]."""
+    """-1/B sum over rollouts of the mean over their sampled tokens of A log pi, whose gradient is
+    the policy gradient; and the logits of every rollout [L, V]."""
     loss, logits = 0.0, []
-    for rollout, advantages in zip(
-        made.batch.rollouts, made.credited.advantages, strict=True
-    ):
+    for rollout, advantages in zip(made.batch.rollouts, made.credit.advantages, strict=True):
         logits.append(made.model(torch.tensor([rollout.tokens]))[0])
         logits[-1].retain_grad()
         logp = logits[-1].log_softmax(-1)
@@ -100,7 +98,7 @@ def loss_by_hand(made):
 
 
 def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gradient(made):
-    batch, credited = made.batch, made.credited
+    batch, credited = made.batch, made.credit
     made.model.zero_grad()
     stats = backward(made.model, made.rows, made.config)
     assert stats["ratio_min"] == pytest.approx(1.0, abs=1e-5) and stats[
@@ -108,7 +106,8 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
     ] == pytest.approx(1.0, abs=1e-5)
     assert stats["logprob_gap"] < 1e-5 and stats["clip_fraction"] == 0.0
     shipped = gradients(made.model)
-    # the value of the loss, every ratio being 1: minus the mean over rollouts of the token mean of A
+    # the value of the loss, every ratio being 1: minus the mean over rollouts of the token mean of
+    # A
     means = [
         sum(a * sum(r.sampled[t.start : t.end]) for t, a in zip(r.turns, row, strict=True))
         / sum(r.sampled)
@@ -122,7 +121,8 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
     expected = gradients(made.model)
     assert expected.norm() > 1e-3 and (shipped - expected).norm() < 1e-5 * expected.norm()
 
-    # One logit without autograd: d loss / d logit of the sampled token = -A (1 - p) / (tokens * rollouts).
+    # One logit without autograd: d loss / d logit of the sampled token = -A (1 - p) / (tokens *
+    # rollouts).
     # The right rollout's visit is made more probable, the wrong one's less.
     for i, sign in ((0, -1.0), (1, 1.0)):
         rollout, k = batch.rollouts[i], batch.rollouts[i].turns[1].start
@@ -134,23 +134,21 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
         )
 
 
-# ----------------------------------------------------------------------------- what a step samples, scores and grades
+# ----------------------------------------------------------- what a step samples, scores and grades
 
 
 @pytest.mark.parametrize("policy", ["current", "reference"])
-def test_gains_and_kl_are_at_the_sampling_temperature(made, policy):
+def test_gains_and_kl_are_at_the_sampling_temperature(made, policy, monkeypatch):
     """The script's stored log-probs are at temperature 1, so nothing is said about them here."""
+    with_gate(monkeypatch, 100.0)
     step = first_step(
-        replace(made.config, temperature=0.7, gain_policy=policy, loss=LossConfig(kl_coef=0.1), logprob_gap=100.0),
+        replace(made.config, temperature=0.7, gain_policy=policy, loss=LossConfig(kl_coef=0.1)),
         PLAYS,
     )
-    for rollout, measured in zip(step.collected, step.logprobs, strict=True):
-        for own, fresh in zip(
-            measured, scored_again(step.model, rollout, step.config.recipe, 0.7), strict=True
-        ):
-            assert (own is None) == (fresh is None) and (
-                own is None or own == pytest.approx(fresh, abs=1e-4)
-            )
+    for sample in step.samples:
+        fresh = scored_again(step.model, sample.rollout, step.config.recipe, 0.7)
+        for stored, again in zip(sample.truth_logprobs, fresh, strict=True):
+            assert stored == (again and pytest.approx(again, abs=1e-4))
     assert step.update()["kl"] == pytest.approx(0.0, abs=1e-6)
 
 
@@ -160,30 +158,14 @@ def test_there_is_no_reference_where_nothing_needs_it_and_adam_is_the_papers(mad
     assert not any(parameter.requires_grad for parameter in step.reference.parameters())
 
 
-def test_training_and_evaluation_have_one_sampling_and_draw_only_ids_of_the_tokenizer(
-    made, tmp_path, monkeypatch
+def test_the_engine_draws_only_ids_of_the_tokenizer_and_the_start_has_an_engine_where_it_scores(
+    made,
 ):
-    policies = []
-
-    class Watched(RolloutLoop):
-        def __enter__(self):
-            policies.append(self.writer)
-            return self
-
-    monkeypatch.setattr(train_igpo, "RolloutLoop", Watched)
-    train_igpo.main(
-        replace(
-            made.config, steps=1, temperature=0.7, top_p=0.9, max_turn_tokens=8, out=str(tmp_path)
-        )
-    )
-    sampling = policies[0].sampling
-    assert [policy.sampling for policy in policies] == [sampling] * 3, (
-        "an evaluation, a step, an evaluation"
-    )
-    assert (sampling.temperature, sampling.top_p) == (0.7, 0.9)
-    assert {policy.engine.sampler.width for policy in policies} == {
-        TINY.size
-    } and TINY.size < SMALL.vocab_size
+    engine, scorer = train_igpo.load_engines(made.model, None, TINY, made.config)
+    assert scorer is engine and engine.sampler.width == TINY.size < 768
+    frozen = replace(made.config, gain_policy="reference")
+    engine, scorer = train_igpo.load_engines(made.model, lively_model(), TINY, frozen)
+    assert scorer is not engine and engine.runner.model is made.model
 
 
 def test_an_answer_that_is_half_right_is_graded_by_f1_where_that_is_asked(made):

@@ -1,4 +1,5 @@
-"""Runs in two processes from their start to their end: refusals, checkpoints, signals, failures, torchrun itself."""
+"""Runs in two processes from their start to their end: refusals, checkpoints, signals, failures,
+torchrun itself."""
 
 import os
 import re
@@ -17,10 +18,10 @@ import train_sft
 from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
-from minvenus.settings import IGPOConfig, SFTConfig
 from minvenus.tools.base import TooManyFailures
 from minvenus.train import parallel
 from minvenus.train.parallel import rank
+from minvenus.train.settings import SFTConfig
 from tests.train.igpo_runs import small_igpo, small_web
 from tests.train.ranks import on_ranks, ranks_that_end
 from tests.train.runs import ROOT, content, signalled, small_config, write_inputs
@@ -50,13 +51,14 @@ def losses(run) -> list[float]:
     return [row["loss"] for row in read_jsonl(run / "metrics.jsonl")]
 
 
-# --------------------------------------------------------------------------------------------- checkpoints and signals
+# -------------------------------------------------------------------------- checkpoints and signals
 
 
 def test_a_signal_to_one_rank_stops_all_and_resumed_in_two_or_one_the_run_ends_as_if_never_stopped(
     inputs, tmp_path
 ):
-    """Saved by two, loaded by two: to the last bit. Saved by two and loaded by one, or the other way: to rounding."""
+    """Saved by two, loaded by two: to the last bit. Saved by two and loaded by one, or the other
+    way: to rounding."""
     one, two, stopped = tmp_path / "one", tmp_path / "two", tmp_path / "stopped"
     config = small_config(inputs, one, save_every=10, evaluate_every=1)
 
@@ -87,13 +89,14 @@ def test_a_signal_to_one_rank_stops_all_and_resumed_in_two_or_one_the_run_ends_a
         assert content(run).keys() == content(one).keys(), "the same files, whoever wrote them"
 
 
-# ------------------------------------------------------------------------------------------------------------ failures
+# ----------------------------------------------------------------------------------------- failures
 
 
 def test_a_rank_that_fails_alone_ends_the_other_and_only_its_own_error_is_shown(
     inputs, tmp_path, monkeypatch
 ):
-    """In an update: the other waits for it in a collective, so they can save no checkpoint together."""
+    """In an update: the other waits for it in a collective, so they can save no checkpoint
+    together."""
     monkeypatch.setattr(parallel, "FAILURE_WAIT", timedelta(seconds=1))
     config = small_config(inputs, tmp_path / "run", save_every=10)
     sft_step, steps = train_sft.sft_step, []
@@ -135,15 +138,15 @@ def test_tools_of_one_rank_or_a_judge_that_fail_stop_all_with_the_last_whole_ste
     judge, tmp_path, monkeypatch
 ):
     config = igpo(tmp_path / "run", steps=3, save_every=10, judge=judge)
-    collect = train_igpo.add_questions
+    real = train_igpo.rollouts
 
-    def failing(loop, source, step, config):
+    def failing(loop, source, step, group_size):
         if rank() == 1 and step == 2 and not judge:
             raise TooManyFailures("7 of 9 tool calls failed")
-        return collect(loop, source, step, config)
+        return real(loop, source, step, group_size)
 
     monkeypatch.setattr(question_files, "ToyWeb", lambda *_, **__: small_web(0, 0, 0))
-    monkeypatch.setattr(train_igpo, "add_questions", failing)
+    monkeypatch.setattr(train_igpo, "rollouts", failing)
     if judge:
         monkeypatch.setattr(train_igpo, "make_grader", Judge)
     codes, printed, _ = ranks_that_end(2, lambda: train_igpo.main(config))
@@ -166,56 +169,33 @@ def test_a_second_run_in_the_folder_is_refused_once(inputs, tmp_path):
     assert codes == [2, 2] and "another process is training" in printed[0] and printed[1] == ""
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
-def test_impossible_numbers_of_processes_are_refused_at_once_by_rank_0(tmp_path, monkeypatch):
+def test_more_processes_than_questions_are_refused_at_once_by_rank_0(tmp_path, monkeypatch):
     monkeypatch.setattr(train_igpo, "load_start", lambda config: pytest.fail("a model is loaded"))
-    codes, printed, _ = ranks_that_end(
-        2, lambda: train_igpo.main(igpo(tmp_path, sequence_parallel=4))
-    )
-    message = (
-        "sequence_parallel 4 must divide the number of processes, 2, and of the model's kv heads, 2"
-    )
-    assert (
-        codes == [2, 2]
-        and message in printed[0]
-        and printed[0].count("\n") == 1
-        and printed[1] == ""
-    )
+    codes, printed, _ = ranks_that_end(3, lambda: train_igpo.main(igpo(tmp_path, questions=2)))
+    message = "script.py: 3 processes need --questions of at least 3, not 2\n"
+    assert codes == [2, 2, 2] and printed == [message, "", ""]
 
 
-@pytest.mark.parametrize(
-    "config, ranks, kv_heads, message",
-    [
-        (IGPOConfig(questions=8), 8, 2, None),
-        (IGPOConfig(questions=7), 8, 2, "8 processes need --questions of at least 8, not 7"),
-        (IGPOConfig(questions=8, sequence_parallel=4), 8, 8, None),
-        (IGPOConfig(questions=7, sequence_parallel=4), 8, 8, "--questions of at least 8, not 7"),
-        (
-            SFTConfig(batch=2, sequence_parallel=4),
-            8,
-            8,
-            None,
-        ),  # four ranks share a pack: two sets of ranks
-        (
-            SFTConfig(batch=1, sequence_parallel=4),
-            8,
-            8,
-            "8 processes need --batch of at least 2, not 1",
-        ),
-        (SFTConfig(sequence_parallel=2), 2, 1, "processes, 2, and of the model's kv heads, 1"),
-        (SFTConfig(sequence_parallel=2), 3, 2, "processes, 3, and of the model's kv heads, 2"),
-        (SFTConfig(sequence_parallel=2), 1, 2, "must divide the number of processes, 1"),
-    ],
-)
-def test_which_numbers_of_processes_fit(config, ranks, kv_heads, message, monkeypatch):
+@pytest.mark.parametrize(("batch", "ranks", "fits"), [(2, 2, True), (2, 3, False)])
+def test_sft_needs_a_trajectory_for_every_process(batch, ranks, fits, monkeypatch):
     monkeypatch.setattr(parallel, "size", lambda: ranks)
-    with pytest.raises(ConfigError, match=message) if message else nullcontext():
-        parallel.check_ranks(config, kv_heads)
+    with nullcontext() if fits else pytest.raises(ConfigError, match="--batch of at least 3"):
+        parallel.check_ranks(SFTConfig(batch=batch))
 
 
-# ------------------------------------------------------------------------------------------------------------- torchrun
+@pytest.mark.parametrize("size", ["2", "abc"])
+def test_a_world_size_without_torchrun_is_one_clear_line(size, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", size)
+    monkeypatch.delenv("MASTER_PORT", raising=False)
+    words = f"WORLD_SIZE is '{size}', but torchrun has not started this process"
+    with pytest.raises(ConfigError, match=words), parallel.processes():
+        pass
+
+
+# ----------------------------------------------------------------------------------------- torchrun
 
 
 def test_torchrun_starts_a_run_whose_first_process_alone_speaks(inputs, tmp_path):

@@ -1,9 +1,9 @@
-"""A run in its folder: what a resumed run may change, its two files, how it ends, and what an error keeps."""
+"""A run in its folder: what a resumed run may change, its two files, how it ends, and what an error
+keeps."""
 
 import errno
-import itertools
 import json
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -16,102 +16,21 @@ import train_igpo
 import train_sft
 from minvenus.config import ConfigError
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
-from minvenus.igpo.loss import LossConfig
-from minvenus.igpo.recipes import Recipe
 from minvenus.model.qwen3 import Qwen3
 from minvenus.train import checkpoint
 from minvenus.train.optim import Diverged, adamw
 from minvenus.train.run import cut_back, open_run
+from tests.train import runs
 from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
 from tests.train.runs import SMALL, TINY, content, made_up_run, small_config, write_inputs
 
 MAIN = {"sft": train_sft.main, "igpo": train_igpo.main}
-# Every setting of the two scripts with another value of it. A resumed run may change these: they decide memory,
-# speed and what is looked at ...
+# What a resumed run may change: settings of memory, speed and reports. All others decide what is
+# learned.
 MAY_CHANGE = {
-    "sft": {
-        "device": "auto",
-        "pack_tokens": 999,
-        "recompute": True,
-        "evaluate_every": 7,
-        "save_every": 7,
-        "sequence_parallel": 1,
-        "plan": True,
-    },
-    "igpo": {
-        "device": "auto",
-        "pack_tokens": 999,
-        "recompute": True,
-        "evaluate_every": 7,
-        "save_every": 7,
-        "sequence_parallel": 1,
-        "plan": True,
-        "pages": 999,
-        "tool_seconds": 9.0,
-        "tool_threads": 9,
-        "rollouts_every": 7,
-        "logprob_gap": 0.5,
-        "steps": 2,
-    },
-}
-# ... and not these: they decide what is learned. A dictionary changes other settings with it.
-ON_A_FILE = {"data": "questions.jsonl", "tools": "folder:.", "hops": 4}
-MAY_NOT = {
-    "sft": {
-        "preset": "dr-venus-4b",
-        "like": "minvenus",
-        "lora_rank": 2,
-        "lora_alpha": 2.0,
-        "data": "toyweb",
-        "model": "tiny",
-        "seed": 1,
-        "steps": 4,
-        "batch": 2,
-        "max_tokens": 300,
-        "reduction": "trajectory-mean",
-        "learning_rate": 1.0,
-        "warmup": 0.5,
-        "weight_decay": 0.5,
-        "clip": 0.5,
-        "validation": 1,
-        "demonstrations": 7,
-        "most_hops": 5,
-        "replay": 0.5,
-        "wrong_result": 0.25,
-    },
-    "igpo": {
-        "preset": "dr-venus-4b",
-        "like": "minvenus",
-        "lora_rank": 2,
-        "lora_alpha": 2.0,
-        "data": ON_A_FILE,
-        "tools": ON_A_FILE,
-        "model": "tiny",
-        "system_prompt": __file__,
-        "seed": 1,
-        "question_seed": 1,
-        "recipe": Recipe(gamma=0.5),
-        "gain_policy": "reference",
-        "questions": 3,
-        "group": 3,
-        "epochs": 2,
-        "minibatches": 2,
-        "learning_rate": 1.0,
-        "weight_decay": 0.5,
-        "clip": 0.5,
-        "loss": LossConfig(clip_low=0.1),
-        "outcome": "f1",
-        "judge": True,
-        "temperature": 0.5,
-        "top_p": 0.5,
-        "max_turns": 9,
-        "max_turn_tokens": 9,
-        "max_context": 400,
-        "max_observation_tokens": 99,
-        "hops": 2,
-        "slack": 1,
-        "evaluate_questions": 1,
-    },
+    "sft": "out device plan pack_tokens recompute offload evaluate_every save_every",
+    "igpo": "out device plan pack_tokens recompute offload evaluate_every save_every "
+    "pages tool_seconds rollouts_every steps",
 }
 
 
@@ -130,32 +49,37 @@ def finished(tmp_path_factory):
     return configs
 
 
-@pytest.fixture
-def no_model(monkeypatch):
-    """A large model takes minutes to load: a refusal comes before it."""
-    for script in (train_sft, train_igpo):
-        monkeypatch.setattr(script, "load_start", lambda config: pytest.fail("a model is loaded"))
+class Loaded(Exception):
+    """The run was not refused, and begins to load its model."""
 
 
-# ----------------------------------------------------------------------------------- settings of a resumed run
+# ---------------------------------------------------------------- settings of a resumed run
+
+
+def flat(settings: dict) -> list[tuple[dict, str]]:
+    """(settings, name) of every setting; those of recipe and loss are shown one by one."""
+    nested = [value for value in settings.values() if isinstance(value, dict)]
+    names = [(settings, name) for name in settings if not isinstance(settings[name], dict)]
+    return names + [(fields, name) for fields in nested for name in fields]
 
 
 @pytest.mark.parametrize("script", MAIN)
-def test_every_setting_is_in_one_of_the_two_lists(script, finished):
-    listed = ["out", *MAY_CHANGE[script], *MAY_NOT[script]]
-    assert sorted(field.name for field in fields(finished[script])) == sorted(listed)
-
-
-@pytest.mark.parametrize(
-    ("script", "name"), [(script, name) for script in MAY_NOT for name in MAY_NOT[script]]
-)
-def test_a_setting_that_changes_what_is_learned_is_refused(script, name, finished, no_model):
-    value = MAY_NOT[script][name]
-    shown = "gamma" if name == "recipe" else name  # the fields of a recipe are shown one by one
-    with pytest.raises(ConfigError, match=rf"other settings: (.*; )?{shown} was "):
-        MAIN[script](
-            replace(finished[script], **(value if isinstance(value, dict) else {name: value}))
-        )
+def test_a_setting_that_changes_what_is_learned_is_refused_before_a_model_is_loaded(
+    script, finished, monkeypatch
+):
+    for module in (train_sft, train_igpo):
+        monkeypatch.setattr(module, "load_start", Mock(side_effect=Loaded))
+    path = Path(finished[script].out) / "run.json"
+    text = path.read_text()
+    for place, (_, name) in enumerate(flat(json.loads(text))):
+        settings = json.loads(text)
+        flat(settings)[place][0][name] = "other"
+        path.write_text(json.dumps(settings))
+        may_change = name in MAY_CHANGE[script].split()
+        words = "" if may_change else f"other settings: {name} was 'other', is "
+        with pytest.raises(Loaded if may_change else ConfigError, match=words):
+            MAIN[script](finished[script])
+    path.write_text(text)
 
 
 def test_a_disk_without_locks_is_not_taken_for_another_process(tmp_path, monkeypatch):
@@ -166,18 +90,14 @@ def test_a_disk_without_locks_is_not_taken_for_another_process(tmp_path, monkeyp
         pass
 
 
-@pytest.mark.parametrize(
-    ("script", "name"), [(script, name) for script in MAY_CHANGE for name in MAY_CHANGE[script]]
-)
-def test_a_run_goes_on_with_other_memory_speed_and_cadence_and_run_json_holds_them(
-    script, name, finished, monkeypatch
-):
-    config = replace(finished[script], **{name: MAY_CHANGE[script][name]})
+def test_a_run_goes_on_with_other_memory_and_run_json_holds_it(finished, monkeypatch):
     script_runs(monkeypatch, finished["igpo"], MIXED)
-    MAIN[script](config)
-    saved = json.loads((Path(config.out) / "run.json").read_text())
-    assert saved[name] == MAY_CHANGE[script][name]
-    assert script == "sft" or saved["recipe"]["lead_in"] == "Answer.", "the one that is used"
+    before = content(finished["igpo"].out)
+    train_igpo.main(replace(finished["igpo"], pages=999, pack_tokens=999))
+    saved = json.loads((Path(finished["igpo"].out) / "run.json").read_text())
+    assert saved["pages"] == saved["pack_tokens"] == 999
+    assert saved["recipe"]["lead_in"] == "Answer.", "the one that is used"
+    assert content(finished["igpo"].out) == before
 
 
 def test_igpo_with_more_steps_learns_what_a_longer_run_learns(finished, tmp_path, monkeypatch):
@@ -198,65 +118,37 @@ def test_igpo_with_more_steps_learns_what_a_longer_run_learns(finished, tmp_path
         train_igpo.main(replace(config, steps=1, out=str(tmp_path / "whole")))
 
 
-# ---------------------------------------------------------------------------------------- a run with a made-up update
+# ---------------------------------------------------------------------- a run with a made-up update
 
 
 @pytest.fixture
 def config(finished, tmp_path):
-    return replace(
-        finished["sft"], steps=6, out=str(tmp_path / "run"), save_every=100, evaluate_every=2
-    )
-
-
-def fails(call, error):
-    """A function that raises when it is called for the n-th time."""
-    calls = itertools.count(1)
-
-    def function(*_):
-        if next(calls) == call:
-            raise error
-        return {}
-
-    return function
-
-
-def test_a_run_evaluates_before_its_first_step_every_so_many_and_after_its_last(config):
-    calls = iter(range(100))
-    made_up_run(replace(config, steps=5), evaluate=lambda: {"score": float(next(calls))})
-    rows = read_jsonl(f"{config.out}/metrics.jsonl")
-    assert [(row["step"], row.get("before_score"), row.get("score")) for row in rows] == [
-        (1, 0.0, None),
-        (2, None, 1.0),
-        (3, None, None),
-        (4, None, 2.0),
-        (5, None, 3.0),
-    ]
+    return replace(finished["sft"], steps=6, out=str(tmp_path / "run"), save_every=100)
 
 
 def test_the_time_of_a_step_and_of_its_phases(config, monkeypatch):
-    """A clock that only the work moves: 1 + 16 in no phase, 2 + 4 + 8 in the rollout, 3 + 1 in the scoring within it,
-    32 in the evaluation."""
+    """A clock that only the work moves: 1 + 16 in no phase, 2 + 4 + 8 in the rollout, 3 + 1 in the
+    scoring within it, 32 in the evaluation."""
     now = [0.0]
     monkeypatch.setattr("minvenus.train.run.time", SimpleNamespace(perf_counter=lambda: now[0]))
 
     def work(seconds):
         now[0] += seconds
-        return {}
 
     model = Qwen3(SMALL, seed=0)
     with open_run("sft", replace(config, steps=1)) as run:
-        score = run.phase("scoring")(work)
-        for _ in run.steps(
-            model, adamw(model, (0.9, 0.95), 0.01), TINY.files, data="", evaluate=lambda: work(32)
-        ):
+        for step in run.steps(model, adamw(model, (0.9, 0.95), 0.01), TINY.files, data=""):
             work(1)
             with run.phase("rollout"):
                 work(2)
-                score(3)
+                for seconds in (3, 1):
+                    with run.phase("scoring"):
+                        work(seconds)
                 work(8)
-                score(1)
             work(16)
-            run.log({}, tokens=62)
+            with run.phase("evaluation"):
+                work(32)
+            run.log(step, {"tokens": 20, "rollout_tokens": 42})
     assert read_jsonl(f"{config.out}/timing.jsonl") == [
         {
             "step": 1,
@@ -269,46 +161,49 @@ def test_the_time_of_a_step_and_of_its_phases(config, monkeypatch):
     ]
 
 
+def raises(error, at_step):
+    def function(step):
+        if step == at_step:
+            raise error
+
+    return function
+
+
 @pytest.mark.parametrize(
-    ("where", "call", "error", "kept"),
+    ("where", "step", "error", "newest"),
     [
         ("during", 4, Diverged("the loss is nan"), "step-00000003"),
         ("during", 4, KeyboardInterrupt("at once"), "step-00000003"),
-        (
-            "after",
-            4,
-            Diverged("the loss is nan"),
-            "step-00000002",
-        ),  # the weights have moved: that of save_every
-        ("evaluate", 2, ValueError("no tools"), "step-00000002"),  # step 2 itself is whole
+        ("after", 4, Diverged("the loss is nan"), "step-00000002"),  # in an update: of save_every
+        ("after", 4, KeyboardInterrupt("at once"), "step-00000002"),
         ("during", 1, RuntimeError("out of memory"), None),
+        ("after", 1, RuntimeError("out of memory"), None),
     ],
 )
-def test_an_error_keeps_the_last_whole_step_and_the_run_goes_on_to_the_same_bytes(
-    where, call, error, kept, config, tmp_path
+def test_a_run_that_is_left_outside_of_an_update_saves_and_it_goes_on_to_the_same_bytes(
+    where, step, error, newest, config, tmp_path
 ):
     config = replace(config, save_every=2)
     made_up_run(replace(config, out=str(tmp_path / "whole")))
-    with pytest.raises(
-        type(error), match="step 4: the loss is nan" if isinstance(error, Diverged) else str(error)
-    ):
-        made_up_run(config, **{where: fails(call, error)})
-    newest = latest_checkpoint(config.out)
-    assert (newest and newest.name) == kept
-    made_up_run(
-        config if kept else replace(config, batch=1)
-    )  # nothing is left that other settings contradict
+    words = "step 4: the loss is nan" if isinstance(error, Diverged) else str(error)
+    with pytest.raises(type(error), match=words):
+        made_up_run(config, **{where: raises(error, step)})
+    checkpoint_folder = latest_checkpoint(config.out)
+    assert (checkpoint_folder and checkpoint_folder.name) == newest
+    made_up_run(config if newest else replace(config, batch=1))  # nothing contradicts it
     assert content(config.out) == content(tmp_path / "whole")
 
 
-def test_a_number_that_is_not_finite_ends_the_run_by_name_and_is_not_written(config):
-    for bad in (float("nan"), float("inf")):
-        with pytest.raises(Diverged, match=r"step 2: score (nan|inf) is not a finite number"):
-            made_up_run(config, evaluate=iter([{}, {"score": bad}]).__next__)
-        assert (
-            len(read_jsonl(f"{config.out}/metrics.jsonl")) == 1
-            and latest_checkpoint(config.out) is None
-        )
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_number_that_is_not_finite_ends_the_run_by_name_and_is_not_written(
+    bad, config, monkeypatch
+):
+    real = runs.made_up_update
+    monkeypatch.setattr(runs, "made_up_update", lambda *rest: bad if rest[2] == 2 else real(*rest))
+    with pytest.raises(Diverged, match=r"step 2: grad_norm is (nan|inf), not a finite number"):
+        made_up_run(config)
+    assert len(read_jsonl(f"{config.out}/metrics.jsonl")) == 1
+    assert latest_checkpoint(config.out) is None, "the weights have moved"
 
 
 def test_the_lines_of_a_step_are_on_the_disk_before_its_checkpoint(config, monkeypatch):
@@ -327,7 +222,7 @@ def test_other_data_is_refused_and_nothing_changes(config):
     assert content(config.out) == before
 
 
-# --------------------------------------------------------------------------------------------------- the two files
+# ------------------------------------------------------------------------------------ the two files
 
 
 @given(
@@ -348,9 +243,11 @@ def test_cutting_back_after_any_tear_leaves_the_first_lines_byte_for_byte(
     assert path.read_text() == kept
 
 
-def test_a_spoilt_line_in_the_middle_is_an_error_that_names_the_file(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
+def test_a_spoilt_line_in_the_middle_is_an_error_that_names_the_file(config):
+    made_up_run(config)
+    path = Path(config.out) / "metrics.jsonl"
+    path.write_text("{" + path.read_text())
     with pytest.raises(ConfigError, match=r"metrics\.jsonl has a line that is not JSON"):
-        cut_back(path, 1)
-    assert read_jsonl(tmp_path / "absent.jsonl") == []
+        made_up_run(config)
+    path.unlink()
+    assert read_jsonl(path) == []

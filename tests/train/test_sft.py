@@ -1,8 +1,7 @@
-"""One step of supervised fine-tuning: what enters the loss, and that packing, order and recomputation change
-nothing."""
+"""One step of supervised fine-tuning: what enters the loss, and that packing, order and
+recomputation change nothing."""
 
 import math
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -12,18 +11,19 @@ from hypothesis import strategies as st
 from torch.autograd.graph import save_on_cpu
 
 from minvenus.model import qwen3
-from minvenus.sft.dataset import Example, fill_packs, step_packs
+from minvenus.sft.dataset import Example
 from minvenus.train.optim import Diverged, adamw, learning_rate
-from minvenus.train.update import sft_loss, sft_step, validation_loss
+from minvenus.train.pack import fill_packs, make_packs
+from minvenus.train.settings import SFTConfig
+from minvenus.train.update import pack_logprobs, sft_losses, sft_step, validation_loss
 from tests.train.runs import SMALL, examples, gradients, lively_model, parameters
 
 BATCH = examples(10)
 REDUCTIONS = ("trajectory-mean", "token-mean")
 
 
-@torch.no_grad()
-def total_loss(model, batch, reduction="trajectory-mean"):
-    return float(sft_loss(model, *step_packs(batch, 10_000, reduction)))
+def config_for(budget=10_000, reduction="trajectory-mean") -> SFTConfig:
+    return SFTConfig(max_tokens=1, pack_tokens=budget, reduction=reduction, device="cpu")
 
 
 @cache
@@ -38,58 +38,59 @@ def budget_for(packs):
 def gradient(batch, budget, reduction="trajectory-mean", recompute=False, offload=False):
     model = lively_model()
     model.model.recompute, model.model.offload = recompute, offload
-    for pack in step_packs(batch, budget, reduction):
-        sft_loss(model, pack).backward()
+    for loss in sft_losses(model, batch, config_for(budget, reduction)):
+        loss.backward()
     return gradients(model)
 
 
 def one_step(batch, budget, reduction="trajectory-mean"):
     model = lively_model()
-    numbers = sft_step(model, adamw(model, (0.9, 0.95), 0.01), batch, 1e-4, 1.0, budget, reduction)
+    optimizer = adamw(model, (0.9, 0.95), 0.01)
+    numbers = sft_step(model, optimizer, batch, 1e-4, config_for(budget, reduction))
     return parameters(model), numbers
 
 
-# ----------------------------------------------------------------------------------------------------------- the loss
+# ----------------------------------------------------------------------------------------- the loss
 
 
 def test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_tokens():
-    """Once more from the plain forward: a row per trajectory, all logits, the definition of cross-entropy."""
+    """Once more from the plain forward: a row per trajectory, all logits, the definition of
+    cross-entropy."""
     model = lively_model()
-    means = []
+    losses = []
     for e in BATCH:
         logp = model(e.tokens.long()[None])[0].log_softmax(-1)  # [L, V]; row k predicts token k + 1
-        means.append(
-            -sum(logp[k - 1, e.tokens[k]].item() for k in range(1, len(e)) if e.sampled[k])
-            / e.trained
-        )
-    assert total_loss(model, BATCH) == pytest.approx(sum(means) / len(means), rel=1e-5)
+        losses.append([-logp[k - 1, e.tokens[k]].item() for k in range(1, len(e)) if e.sampled[k]])
+    mean = sum(sum(loss) / len(loss) for loss in losses) / len(losses)
+    assert validation_loss(model, BATCH, config_for()) == pytest.approx(mean, rel=1e-5)
+    mean = sum(map(sum, losses)) / sum(map(len, losses))
+    by_token = config_for(reduction="token-mean")
+    assert validation_loss(model, BATCH, by_token) == pytest.approx(mean, rel=1e-5)
 
 
 @given(st.sampled_from(BATCH), st.data())
-def test_an_observations_label_is_not_trained_and_its_input_is_read(e, data):
-    """A token is a label (what the position before it should say) and an input (what later positions see). Another
-    token at k, with the old inputs put back, has changed the label alone; in the old pack it has changed the input
-    alone."""
+def test_an_observation_is_read_and_not_trained(e, data):
+    """With another token at k the log-probs before it stay, its own if it is trained aside; those
+    after it change."""
     model, k = lively_model(), data.draw(st.integers(1, len(e) - 2))
     tokens = e.tokens.clone()
     tokens[k] = (tokens[k] + 1) % 700
-    old, new = (step_packs([Example(t, e.sampled)], 10_000)[0] for t in (e.tokens, tokens))
+    [old], [new] = (make_packs([Example(t, e.sampled)], 10_000) for t in (e.tokens, tokens))
     with torch.no_grad():
-        loss, label, read = (
-            float(sft_loss(model, pack))
-            for pack in (old, replace(new, tokens=old.tokens), replace(old, tokens=new.tokens))
-        )
-    assert (label == loss) == (not e.sampled[k])
-    assert read != loss
+        changed = pack_logprobs(model, old) != pack_logprobs(model, new)
+    positions = old.sources + 1
+    assert not changed[positions < k].any() and changed[positions > k].any()
+    assert changed[positions == k].tolist() == [True] * int(e.sampled[k])
 
 
-# ----------------------------------------------------------------------------------------------------------- the step
+# ----------------------------------------------------------------------------------------- the step
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_one_two_or_five_packs_give_the_same_step(reduction):
-    """Of the gradient, to 1e-6 of its norm; of the weights, to 1e-6. (The first step of AdamW divides each entry by
-    its own size, so an entry at rounding level moves its weight by noise: there the gradient is the sharper test.)"""
+    """Of the gradient, to 1e-6 of its norm; of the weights, to 1e-6. (The first step of AdamW
+    divides each entry by its own size, so an entry at rounding level moves its weight by noise:
+    there the gradient is the sharper test.)"""
     (whole, numbers), slope = one_step(BATCH, 10_000, reduction), gradient(BATCH, 10_000, reduction)
     for packs in (2, 5):
         assert (gradient(BATCH, budget_for(packs), reduction) - slope).norm() < 1e-6 * slope.norm()
@@ -135,13 +136,11 @@ def test_only_the_inputs_of_the_layers_go_to_host_memory(monkeypatch):
 
 
 def test_a_step_starts_from_no_gradient():
-    """Two steps with a rate of zero see the same gradient; left-over gradients would double its norm."""
+    """Two steps with a rate of zero see the same gradient; left-over gradients would double its
+    norm."""
     model = lively_model()
     optimizer = adamw(model, (0.9, 0.95), 0.0)
-    norms = [
-        sft_step(model, optimizer, BATCH, 0.0, 1.0, 10_000, "trajectory-mean")["grad_norm"]
-        for _ in range(2)
-    ]
+    norms = [sft_step(model, optimizer, BATCH, 0.0, config_for())["grad_norm"] for _ in range(2)]
     assert norms[0] == norms[1] > 0
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -152,23 +151,20 @@ def test_a_gradient_that_is_not_finite_stops_training_and_changes_nothing():
         model.model.norm.weight[0] = float("inf")
     before = parameters(model)
     with pytest.raises(Diverged, match="norm is nan: lower the learning rate"):
-        sft_step(
-            model, adamw(model, (0.9, 0.95), 0.01), BATCH, 1e-3, 1.0, 10_000, "trajectory-mean"
-        )
+        sft_step(model, adamw(model, (0.9, 0.95), 0.01), BATCH, 1e-3, config_for())
     assert torch.equal(parameters(model), before)
 
 
 def test_validation_is_the_loss_without_a_gradient_or_a_change():
     model = lively_model()
     before = parameters(model)
-    loss = validation_loss(model, BATCH, budget_for(3), "trajectory-mean")
-    assert loss == pytest.approx(total_loss(model, BATCH), rel=1e-6)
-    assert torch.equal(parameters(model), before) and all(
-        parameter.grad is None for parameter in model.parameters()
-    )
+    loss = validation_loss(model, BATCH, config_for(budget_for(3)))
+    assert loss == pytest.approx(one_step(BATCH, 10_000)[1]["loss"], rel=1e-6)
+    assert torch.equal(parameters(model), before)
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
-# ----------------------------------------------------------------------------------------------- the learning rate
+# -------------------------------------------------------------------------------- the learning rate
 
 
 def test_warm_up_and_cosine_worked_by_hand():
@@ -177,15 +173,3 @@ def test_warm_up_and_cosine_worked_by_hand():
     assert rates == pytest.approx([1.0, 2.0, 2.0, 1 + math.sqrt(0.5), 1.0, 1 - math.sqrt(0.5)])
     assert [learning_rate(step, 2, 3.0, 2) for step in (1, 2)] == [1.5, 3.0]
     assert learning_rate(1, 1, 3.0, 0) == 3.0
-
-
-@given(st.integers(1, 500), st.floats(0, 1), st.floats(1e-6, 1.0))
-def test_every_step_moves_up_to_the_peak_and_down_again(steps, share, peak):
-    warmup = int(share * steps)
-    rates = [learning_rate(step, steps, peak, warmup) for step in range(1, steps + 1)]
-    assert all(0 < rate <= peak for rate in rates)
-    top = max(warmup - 1, 0)
-    assert rates[top] == pytest.approx(peak)
-    assert rates[: top + 1] == sorted(rates[: top + 1]) and rates[top:] == sorted(
-        rates[top:], reverse=True
-    )

@@ -1,7 +1,8 @@
-"""The update of IGPO: GRPO is IGPO without gains, no signal costs nothing and changes nothing, divergence stops it in
-time."""
+"""The update of IGPO: GRPO is IGPO without gains, no signal costs nothing and changes nothing,
+divergence stops it in time."""
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 import torch
@@ -9,9 +10,17 @@ import torch
 from minvenus.igpo.loss import LossConfig, k3
 from minvenus.train import update as updating
 from minvenus.train.optim import Diverged, optimizer_step
-from minvenus.train.update import Row, backward, packed_logprobs, summary, with_reference
+from minvenus.train.update import Row, backward, igpo_update, summary, with_reference
 from tests.igpo.strategies import AGGREGATIONS
-from tests.train.igpo_runs import MIXED, first_step, small_igpo, with_recipe, write_model
+from tests.train.igpo_runs import (
+    MIXED,
+    first_step,
+    row_logprobs,
+    small_igpo,
+    with_gate,
+    with_recipe,
+    write_model,
+)
 from tests.train.runs import gradients, parameters
 
 FAILED = [["right: dog", "wrong: dog"], ["wrong: dog", "right: dog"]]
@@ -31,12 +40,12 @@ def gradient_of(step, rows=None, config=None) -> tuple[torch.Tensor, dict]:
     """The gradient of a mini-batch and its numbers; the model keeps no gradient."""
     step.model.zero_grad()
     numbers = backward(step.model, step.rows if rows is None else rows, config or step.config)
-    found = gradients(step.model)
+    gradient = gradients(step.model)
     step.model.zero_grad()
-    return found, numbers
+    return gradient, numbers
 
 
-# ------------------------------------------------------------------------------------------------------ GRPO and IGPO
+# ------------------------------------------------------------------------------------ GRPO and IGPO
 
 
 def test_grpo_and_igpo_without_gains_give_the_same_update_to_the_last_bit(config):
@@ -44,8 +53,8 @@ def test_grpo_and_igpo_without_gains_give_the_same_update_to_the_last_bit(config
     updated = []
     for use_gain in (True, False):
         step = first_step(with_recipe(replace(config, epochs=3), use_gain=use_gain), SEARCHES)
-        assert [m.outcome for m in step.batch.samples] == [1.0, 0.0, 0.0, 1.0]
-        assert not any(gain for row in step.credited.gains for gain in row)
+        assert [sample.outcome for sample in step.batch.samples] == [1.0, 0.0, 0.0, 1.0]
+        assert not any(gain for row in step.credit.gains for gain in row)
         before = parameters(step.model)
         assert step.update()["updates"] == 3
         updated.append(parameters(step.model))
@@ -55,16 +64,11 @@ def test_grpo_and_igpo_without_gains_give_the_same_update_to_the_last_bit(config
 def test_where_all_have_failed_grpo_gives_no_gradient_at_all_and_igpo_gives_one(config):
     step = grpo(config, FAILED)
     before = parameters(step.model)
-    assert [m.outcome for m in step.batch.samples] == [0.0] * 4 and not any(
-        row.advantages.any() for row in step.rows
-    )
-    assert step.update() == {"updates": 0, "tokens": 0} and torch.equal(
-        parameters(step.model), before
-    )
-    assert (
-        all(parameter.grad is None for parameter in step.model.parameters())
-        and not step.optimizer.state
-    )
+    assert [sample.outcome for sample in step.batch.samples] == [0.0] * 4
+    assert not any(row.advantages.any() for row in step.rows)
+    assert step.update() == {"updates": 0, "tokens": 0}
+    assert torch.equal(parameters(step.model), before) and not step.optimizer.state
+    assert all(parameter.grad is None for parameter in step.model.parameters())
     assert gradient_of(first_step(config, FAILED))[0].norm() > 1e-3
 
 
@@ -78,17 +82,14 @@ def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term
     rows = with_reference(step.rows, other, config)
     shipped, numbers = gradient_of(step, rows)
     assert numbers["policy_loss"] == 0.0 and numbers["kl"] > 0.01
-    new, _ = packed_logprobs(step.model, step.rows, 1.0)
-    (
-        0.1
-        * sum(k3(logp, row.ref_logp).mean() for logp, row in zip(new, rows, strict=True))
-        / len(rows)
-    ).backward()
+    new = row_logprobs(step.model, rows)
+    terms = [k3(logp, row.ref_logprobs).mean() for logp, row in zip(new, rows, strict=True)]
+    (0.1 * sum(terms) / len(rows)).backward()
     assert (shipped - gradients(step.model)).norm() < 1e-5 * shipped.norm()
     assert step.update()["updates"] == 1, "so the mini-batch is not skipped"
 
 
-# --------------------------------------------------------------------------------------------------- without a signal
+# --------------------------------------------------------------------------------- without a signal
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATIONS)
@@ -100,9 +101,19 @@ def test_a_group_without_a_signal_does_not_run_and_still_counts_in_the_mean(
     skipped, some = gradient_of(step)
     monkeypatch.setattr(Row, "has_signal", True)
     whole, every = gradient_of(step)
-    assert some["tokens"] == sum(len(row.tokens) for row in step.rows[:2]) < every["tokens"]
+    assert some["tokens"] == sum(len(row.example) for row in step.rows[:2]) < every["tokens"]
     assert every["loss"] == pytest.approx(some["loss"], abs=1e-6) and every["loss"] != 0.0
     assert (skipped - whole).norm() < 1e-5 * skipped.norm()
+
+
+def test_means_are_over_the_tokens_that_ran(config):
+    """Two of four rows have no signal: the numbers are those of the other two alone."""
+    step = grpo(config, MIXED)
+    _, some = gradient_of(step)
+    _, alone = gradient_of(step, step.rows[:2])
+    for name in ("entropy", "logprob_gap", "logprob_gap_mean", "approx_kl", "ratio_max"):
+        assert some[name] == pytest.approx(alone[name], rel=1e-6), name
+    assert some["entropy"] > 0.1
 
 
 def test_a_mini_batch_without_a_signal_costs_no_optimiser_step(config):
@@ -116,41 +127,65 @@ def test_a_mini_batch_without_a_signal_costs_no_optimiser_step(config):
     assert torch.equal(parameters(step.model), moved)
 
 
-# ------------------------------------------------------------------------------------------------------------ numbers
+# -------------------------------------------------------------------------- epochs and mini-batches
+
+
+def watched_minibatches(step, monkeypatch) -> list[list[int]]:
+    """The rows of each mini-batch that runs from now on, by their numbers."""
+    running, real = [], updating.backward
+
+    def watched(model, rows, *rest):
+        running.append([next(i for i, row in enumerate(step.rows) if row is r) for r in rows])
+        return real(model, rows, *rest)
+
+    monkeypatch.setattr(updating, "backward", watched)
+    return running
+
+
+def test_every_step_and_every_epoch_has_an_order_of_its_own(config, monkeypatch):
+    """Mini-batches of one rollout: the order in which they run."""
+    with_gate(monkeypatch, 100.0)
+    step = first_step(replace(config, minibatches=4, epochs=3), MIXED)
+    running = watched_minibatches(step, monkeypatch)
+    for number in range(1, 9):
+        step.update(step=number)
+    order = [row for [row] in running]
+    epochs = [tuple(order[i : i + 4]) for i in range(0, len(order), 4)]
+    assert len(epochs) == 24 and all(sorted(epoch) == [0, 1, 2, 3] for epoch in epochs)
+    assert len({tuple(epochs[i : i + 3]) for i in range(0, 24, 3)}) == 8, "steps differ"
+    assert len(set(epochs[:3])) > 1 and len(set(epochs)) > 10, "epochs differ"
+
+
+@pytest.mark.parametrize(("rows", "minibatches"), [(5, 3), (7, 2), (4, 3)])
+def test_rows_that_do_not_divide_into_mini_batches_are_all_trained_on_once(
+    rows, minibatches, config, monkeypatch
+):
+    with_gate(monkeypatch, 100.0)
+    step = first_step(replace(config, minibatches=minibatches), MIXED)
+    step.rows = [replace(step.rows[i % 4]) for i in range(rows)]
+    running = watched_minibatches(step, monkeypatch)
+    numbers = step.update()
+    sizes = sorted(map(len, running))
+    assert sorted(chain(*running)) == list(range(rows)) and numbers["updates"] == minibatches
+    assert numbers["tokens"] == sum(len(row.example) for row in step.rows)
+    assert len(sizes) == minibatches and sizes[-1] - sizes[0] <= 1
+
+
+# ------------------------------------------------------------------------------------------ numbers
 
 
 def test_the_numbers_of_several_optimiser_steps_are_means_extremes_and_the_gaps_before_the_first():
-    first = {
-        "tokens": 10,
-        "entropy": 1.0,
-        "logprob_gap": 1e-6,
-        "logprob_gap_mean": 1e-7,
-        "ratio_min": 1.0,
-        "ratio_max": 1.0,
-    }
-    second = {
-        "tokens": 10,
-        "entropy": 2.0,
-        "logprob_gap": 0.5,
-        "logprob_gap_mean": 0.25,
-        "ratio_min": 0.75,
-        "ratio_max": 1.5,
-    }
-    assert summary([first, second]) == {
-        "tokens": 20,
-        "entropy": 1.5,
-        "logprob_gap": 1e-6,
-        "logprob_gap_mean": 1e-7,
-        "ratio_min": 0.75,
-        "ratio_max": 1.5,
-        "updates": 2,
-    }
+    names = ("tokens", "entropy", "logprob_gap", "logprob_gap_mean", "ratio_min", "ratio_max")
+    first = dict(zip(names, (10, 1.0, 1e-6, 1e-7, 1.0, 1.0), strict=True))
+    second = dict(zip(names, (10, 2.0, 0.5, 0.25, 0.75, 1.5), strict=True))
+    expected = dict(zip(names, (20, 1.5, 1e-6, 1e-7, 0.75, 1.5), strict=True))
+    assert summary([first, second]) == expected | {"updates": 2}
 
 
 def test_gradient_and_numbers_do_not_depend_on_how_rollouts_are_packed(config):
     step = first_step(replace(config, epochs=2), MIXED)
     step.update()  # now ratios are not 1
-    longest = max(len(row.tokens) for row in step.rows)
+    longest = max(len(row.example) for row in step.rows)
     together, numbers = gradient_of(step)
     apart, others = gradient_of(
         step, config=replace(config, max_context=longest, pack_tokens=longest)
@@ -159,35 +194,22 @@ def test_gradient_and_numbers_do_not_depend_on_how_rollouts_are_packed(config):
     assert others == pytest.approx(numbers, rel=1e-4, abs=1e-6)
 
 
-def test_every_step_and_every_epoch_has_an_order_of_its_own(config, monkeypatch):
-    """Mini-batches of one rollout: the order in which they run."""
-    step = first_step(replace(config, minibatches=4, epochs=3, logprob_gap=100.0), MIXED)
-    running = []
-
-    def watched(model, rows, *rest):
-        running.append(next(i for i, row in enumerate(step.rows) if row is rows[0]))
-        return backward(model, rows, *rest)
-
-    monkeypatch.setattr(updating, "backward", watched)
-    for number in range(1, 9):
-        step.update(step=number)
-    epochs = [tuple(running[i : i + 4]) for i in range(0, len(running), 4)]
-    assert len(epochs) == 24 and all(sorted(epoch) == [0, 1, 2, 3] for epoch in epochs)
-    assert len({tuple(epochs[i : i + 3]) for i in range(0, 24, 3)}) == 8, "steps differ"
-    assert len(set(epochs[:3])) > 1 and len(set(epochs)) > 10, "epochs differ"
-
-
-def test_the_settings_of_the_loss_are_those_of_the_run(config, monkeypatch):
-    step, seen, real = first_step(config, MIXED), [], updating.igpo_loss
-
-    def loss(*arguments):
-        seen.append(arguments[-1])
-        return real(*arguments)
-
-    monkeypatch.setattr(updating, "igpo_loss", loss)
-    settings = LossConfig(clip_low=0.11, kl_coef=0.0, aggregate="token-mean")
-    backward(step.model, step.rows, replace(config, loss=settings))
-    assert seen and all(each is settings for each in seen)
+def test_an_update_takes_advantages_reference_and_settings_of_the_loss_from_the_run(
+    config, monkeypatch
+):
+    step = first_step(replace(config, loss=LossConfig(kl_coef=0.1)), MIXED)
+    seen, real = [], updating.igpo_loss
+    monkeypatch.setattr(updating, "igpo_loss", lambda *inputs: seen.append(inputs) or real(*inputs))
+    loss = LossConfig(clip_low=0.11, clip_high=0.33, dual_clip=7.0, aggregate="token-mean")
+    config = replace(step.config, loss=loss)
+    igpo_update(step.model, step.optimizer, step.batch, step.credit, step.reference, config, 1)
+    [(logprobs, old_logprobs, ref_logprobs, advantages, weights, settings)] = seen
+    assert settings == loss and weights.tolist() == pytest.approx([1 / len(weights)] * len(weights))
+    assert torch.allclose(logprobs, old_logprobs, atol=1e-5)
+    assert torch.allclose(logprobs, ref_logprobs, atol=1e-5), "of the start, which it still is"
+    assert sorted({*advantages.tolist()}) == pytest.approx(
+        sorted({a for row in step.credit.advantages for a in row})
+    )
 
 
 @pytest.mark.parametrize(("clip", "length"), [(1.0, 1.0), (5.0, 5.0), (50.0, 13.0)])
@@ -195,33 +217,28 @@ def test_a_gradient_longer_than_the_clip_is_cut_to_it_and_a_shorter_one_is_not(c
     model = torch.nn.Linear(2, 1, bias=False)
     before = model.weight.detach().clone()
     model.weight.grad = torch.tensor([[5.0, 12.0]])  # of length 13
-    assert optimizer_step(
-        model, torch.optim.SGD(model.parameters(), lr=0.0), 0.1, clip
-    ) == pytest.approx(13.0)
+    norm = optimizer_step(model, torch.optim.SGD(model.parameters(), lr=0.0), 0.1, clip)
+    assert norm == pytest.approx(13.0)
     assert float((model.weight.detach() - before).norm()) == pytest.approx(0.1 * length, rel=1e-4)
 
 
-# --------------------------------------------------------------------------------------------------------- divergence
+# --------------------------------------------------------------------------------------- divergence
 
 
 @pytest.mark.parametrize(
-    ("column", "change", "words"),
+    ("column", "factor", "words"),
     [
-        (
-            "advantages",
-            lambda a: a * float("inf"),
-            "the loss is .*: look at the last lines of metrics.jsonl",
-        ),
-        ("old_logp", lambda x: x * float("nan"), "the loss is nan"),
-        ("advantages", lambda a: a * 1e38, "the (loss|gradient's norm) is"),
+        ("advantages", float("inf"), "the loss is .*: look at the last lines of metrics.jsonl"),
+        ("old_logprobs", float("nan"), "the loss is nan"),
+        ("advantages", 1e38, "the (loss|gradient's norm) is"),
     ],
 )
 def test_a_number_that_cannot_be_trained_on_stops_before_the_weights_move(
-    config, column, change, words
+    config, column, factor, words
 ):
     step = first_step(config, MIXED)
     before = parameters(step.model)
-    spoilt = [replace(row, **{column: change(getattr(row, column))}) for row in step.rows]
+    spoilt = [replace(row, **{column: getattr(row, column) * factor}) for row in step.rows]
     with pytest.raises(Diverged, match=words) as stopped:
         step.update(spoilt, step=7)
     assert torch.equal(parameters(step.model), before) and "\n" not in str(stopped.value)

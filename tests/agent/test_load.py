@@ -1,4 +1,5 @@
-"""From settings to a loop: which model is loaded, what it is told, how it samples, within which limits."""
+"""From settings to a loop: which model is loaded, what it is told, how it samples, within which
+limits."""
 
 import json
 import os
@@ -149,7 +150,8 @@ def test_the_policy_samples_as_its_settings_say_locally_and_at_an_endpoint():
     policy, loop, _ = load(**settings)
     assert set(policy.sampling.stop_ids) == {*loop.tokenizer.stop_ids, loop.tokenizer.tool_response}
     assert (
-        policy.engine.sampler.width == loop.tokenizer.size and load(top_k=0)[0].sampling.top_k is None
+        policy.engine.sampler.width == loop.tokenizer.size
+        and load(top_k=0)[0].sampling.top_k is None
     )
     at = {"model": str(TINY), "api_base": "http://127.0.0.1:9/v1", "api_model": "m"}
     remote = load(**at, **settings)[0]
