@@ -49,7 +49,8 @@ class AgentConfig:
     system_prompt: str | None = setting(None,
         "a text file, or a trajectory whose prompt to use; none = as --like says")
 
-    tools: str = setting("toyweb", "toyweb, folder:PATH, live, record:FILE or replay:FILE",
+    tools: str = setting("toyweb",
+        "toyweb, folder:PATH, almanac:PATH, live, record:FILE or replay:FILE",
         heading="tools")
     tool_seconds: float = setting(450.0,
         "seconds for one call of a live tool: a page 120, its extraction 300", above=0)

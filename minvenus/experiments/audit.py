@@ -40,7 +40,7 @@ from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.setting import setting
 from minvenus.settings import Hops
 from minvenus.text.chat import stream
-from minvenus.tools.toyweb import Case, ToyTools, ToyWeb, visit_labels
+from minvenus.tools.toyweb import Case, ToyTools, ToyWeb
 from minvenus.tools.toyweb_lessons import (
     LEAD_IN,
     Teacher,
@@ -49,6 +49,7 @@ from minvenus.tools.toyweb_lessons import (
     teach,
     tool_response,
 )
+from minvenus.tools.visits import visit_labels
 
 KINDS = ("right", "wrong", "repeated", "failed")
 
@@ -175,7 +176,8 @@ def visits_of(batch: SavedBatch, web: ToyWeb) -> list[Visit]:
     """All visits that have a gain. A visit of several pages counts by its first one."""
     visits = []
     for sample, gains in zip(batch.samples, batch.credit.gains, strict=True):
-        labels = visit_labels(web, sample.rollout)
+        case = web.case(sample.rollout.question.id)
+        labels = visit_labels(sample.rollout, case.right_pages)
         for turn, pages, gain in zip(sample.rollout.turns, labels, gains, strict=True):
             if not pages or gain is None or turn.tool is None:
                 continue

@@ -98,7 +98,7 @@ class IGPOConfig:
     data: str = setting("toyweb",
         '"toyweb" or a .jsonl, .parquet or BrowseComp .csv file of questions', heading="data")
     tools: str = setting("toyweb",
-        "toyweb; for a file folder:PATH, live, record:FILE or replay:FILE")
+        "toyweb; for a file folder:PATH, almanac:PATH, live, record:FILE or replay:FILE")
     tool_seconds: float = setting(450.0,
         "seconds for one call of a live tool: a page 120, its extraction 300", above=0)
     like: Like | None = setting(None,
