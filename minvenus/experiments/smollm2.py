@@ -158,7 +158,7 @@ def tokenizer(content: GGUF) -> Tokenizer:
     merges = [tuple(merge.split(" ")) for merge in value(content, "tokenizer.ggml.merges")]
     renamed = [*TAGS, *sorted(BYTE_SYMBOLS - set(spellings))]
     if len(renamed) > len(SPARE):
-        raise ConfigError(f"the tokenizer lacks {len(renamed)} tokens and has {len(SPARE)} to spare")
+        raise ConfigError(f"{len(renamed)} tokens are missing, only {len(SPARE)} can be renamed")
     for i, spelling in zip(SPARE, renamed, strict=False):
         spellings[i] = spelling
     vocabulary = {spelling: i for i, spelling in enumerate(spellings)}

@@ -1,5 +1,5 @@
-"""The forward pass of Qwen3 and its relatives: one core over flat tokens, and thin methods around it
-for training.
+"""The forward pass of Qwen3 and its relatives: one core over flat tokens, and thin methods around
+it for training.
 
     x = embed[token]
     in every layer:   n = norm(x);   x += W_o attend(rope(norm(W_q n)), rope(norm(W_k n)), W_v n)

@@ -1,4 +1,4 @@
-"""Which visits of a rollout opened a right page, where the right pages of its question are known."""
+"""Which visits of a rollout opened a right page of its question, where these pages are known."""
 
 from minvenus.types import Rollout, Turn
 

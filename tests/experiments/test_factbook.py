@@ -8,17 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
-from minvenus.experiments.factbook import (
-    Chain,
-    Country,
-    FactbookConfig,
-    amounts,
-    chains,
-    country,
-    largest,
-    main,
-    split,
-)
+from minvenus.experiments.countries import Country, amounts, country, largest
+from minvenus.experiments.factbook import Chain, FactbookConfig, chains, main, split
 from minvenus.text.chat import stream
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.almanac import Almanac
@@ -44,7 +35,11 @@ def raw_country(name, capital, borders, peak="Top 10 m", code=".xx", exports="",
 
 
 ALMA = raw_country(
-    "Alma", "<p>Ort&ouml;</p>", "Bria 1,200 km; Cora (north) 80 km", "Mt. One 3,100 m (disputed)", ".al"
+    "Alma",
+    "<p>Ort&ouml;</p>",
+    "Bria 1,200 km; Cora (north) 80 km",
+    "Mt. One 3,100 m (disputed)",
+    ".al",
 )
 BRIA = raw_country("Bria", "Zed; note - two seats", "Alma 1,200 km; Cora 5 km", "Two 9 m", ".br")
 CORA = raw_country("none", "Cort", "Alma 80 km; Bria 80 km", code=".co", long_form="Cora")
@@ -74,7 +69,10 @@ def test_html_notes_ties_and_missing_fields_of_a_country():
 
 
 def test_amounts_know_short_names_and_leave_out_what_is_no_amount():
-    assert amounts("USA 10%, UK 4%, others", ",", "%") == [("United States", 10), ("United Kingdom", 4)]
+    assert amounts("USA 10%, UK 4%, others", ",", "%") == [
+        ("United States", 10),
+        ("United Kingdom", 4),
+    ]
     assert amounts("", ";", "km") == []
     assert largest([("A", 2.0), ("B", 2.0)], {"A", "B"}) is None
     assert largest([("A", 2.0), ("B", 1.0)], {"B"}) is None, "A has no page"
@@ -96,12 +94,18 @@ def test_no_country_comes_twice_and_an_answer_of_two_countries_is_dropped():
     dropped = Counter()
     questions = chains(countries, dropped)
     assert {(*q.path, q.leaf) for q in questions} == {
-        ("A", "capital"), ("A", "B", "capital"), ("B", "capital"), ("B", "A", "capital")
+        ("A", "capital"),
+        ("A", "B", "capital"),
+        ("B", "capital"),
+        ("B", "A", "capital"),
     }
     assert dropped["answers of several countries"] == 4
 
 
-@given(st.lists(st.lists(st.sampled_from("ABCDEFGH"), min_size=1, max_size=3), max_size=40), st.integers())
+@given(
+    st.lists(st.lists(st.sampled_from("ABCDEFGH"), min_size=1, max_size=3), max_size=40),
+    st.integers(),
+)
 def test_no_start_or_end_of_a_test_question_is_one_of_a_training_question(paths, seed):
     questions = [Chain(path, [], "capital", path[-1].lower()) for path in paths]
     train, test = split(questions, seed, Counter())

@@ -52,7 +52,9 @@ def blocks(weight: numpy.ndarray, kind: int) -> tuple[bytes, numpy.ndarray]:
             numbers.append(numpy.float32(scale) * q)
         else:
             scale, least = numpy.float16((high - low) / 15), numpy.float16(low)
-            q = numpy.clip(numpy.round((row - low) / numpy.float32(scale)), 0, 15).astype(numpy.uint8)
+            q = numpy.clip(numpy.round((row - low) / numpy.float32(scale)), 0, 15).astype(
+                numpy.uint8
+            )
             data += scale.tobytes() + least.tobytes() + (q[:16] | q[16:] << 4).tobytes()
             numbers.append(numpy.float32(scale) * q + numpy.float32(least))
     return data, numpy.concatenate(numbers).reshape(weight.shape).astype(numpy.float32)
@@ -61,7 +63,9 @@ def blocks(weight: numpy.ndarray, kind: int) -> tuple[bytes, numpy.ndarray]:
 def llama_order(weight: numpy.ndarray, heads: int) -> numpy.ndarray:
     """llama.cpp's order of rows: (half, pair) -> (pair, half) in every head."""
     rows, columns = weight.shape
-    return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    return (
+        weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    )
 
 
 def shapes() -> dict[str, tuple[tuple[int, ...], int]]:

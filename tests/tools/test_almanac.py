@@ -52,7 +52,9 @@ def test_visits_are_labelled_by_title(tools):
         arguments = {"url": urls, "goal": "capital"}
         text = result_text(run_tool(tools, "visit", arguments))
         turns.append(Turn("visit", 0, 1, "", {"name": "visit", "arguments": arguments}, text))
-    turns.append(Turn("search", 0, 1, "", {"name": "search", "arguments": {"query": ["x"]}}, "Peru"))
+    turns.append(
+        Turn("search", 0, 1, "", {"name": "search", "arguments": {"query": ["x"]}}, "Peru")
+    )
     cut = {"name": "visit", "arguments": {"url": ["Nigeria", "Iles Lima"], "goal": ""}}
     turns.append(Turn("visit", 0, 1, "", cut, "Nigeria\n[cut: 7 of 50 characters shown]"))
     turns.append(Turn("visit", 0, 1, "", cut | {"arguments": {"url": ["Niger"]}}, "Nigeria\n"))
