@@ -228,6 +228,19 @@ TINY = ModelConfig(
 )
 MODELS = {  # hidden, intermediate, layers, heads, kv heads
     "tiny": TINY,
+    "smollm2-135m": ModelConfig(
+        576,
+        1536,
+        30,
+        9,
+        3,
+        head_dim=64,
+        vocab_size=49_152,
+        rope_theta=1e5,
+        max_position_embeddings=8192,
+        rms_norm_eps=1e-5,
+        qk_norm=False,
+    ),
     "qwen3-0.6b": ModelConfig(1024, 3072, 28, 16, 8),
     "qwen3-1.7b": ModelConfig(2048, 6144, 28, 16, 8),
     "qwen3-4b": ModelConfig(2560, 9728, 36, 32, 8),

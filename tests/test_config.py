@@ -103,7 +103,7 @@ def test_what_a_config_json_leaves_out_has_the_default_of_its_family(
     assert ModelConfig.from_json(write(tmp_path, shape.to_hf())) == shape
     wide = ModelConfig.from_json(write(tmp_path, raw | {"head_dim": 32, "head_count": 3}))
     assert wide == replace(shape, head_dim=32)
-    assert ModelConfig.from_json(write(tmp_path, OLD)).qk_norm, "Qwen3 has norms and its own default"
+    assert ModelConfig.from_json(write(tmp_path, OLD)).qk_norm
     with pytest.raises(ConfigError, match="lacks hidden_size"):
         ModelConfig.from_json(write(tmp_path, {k: raw[k] for k in raw if k != "hidden_size"}))
 
@@ -394,6 +394,6 @@ def test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named(cls,
 def test_a_shape_by_name_is_for_a_plan_only(cls):
     assert cls(preset="qwen3-0.6b", model="qwen3-8b", plan=True).model == "qwen3-8b"
     for model, plan in (("qwen3-8b", False), ("qwen4", True)):
-        words = r"a folder with a config\.json .*, for a --plan also one of tiny, qwen3-0\.6b.*"
+        words = r"a folder with a config\.json .*, for a --plan also one of tiny, smollm2-135m, .*"
         with pytest.raises(ConfigError, match=words + f"got '{model}'"):
             cls(preset="qwen3-0.6b", model=model, plan=plan)

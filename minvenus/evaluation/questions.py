@@ -45,7 +45,8 @@ MAX_TURNS = 200                       # of a question from a file
 SHAPE = (
     'a question is {"question": text, "answer": text or list of texts}, optionally with "id": text '
     'or number, "source": text and "pages": list of texts; or {"prompt": [one user message], '
-    '"reward_model": {"ground_truth": text}}; or a row of BrowseComp with problem, answer and canary')
+    '"reward_model": {"ground_truth": text}}; or a row of BrowseComp with problem, answer and '
+    'canary')
 
 
 @dataclass(frozen=True)

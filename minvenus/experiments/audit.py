@@ -55,6 +55,7 @@ from minvenus.tools.toyweb_lessons import (
 )
 from minvenus.tools.visits import visit_labels
 
+
 @dataclass(frozen=True)
 class AuditConfig:
     """python -m minvenus.experiments audit: what the gains of a checkpoint, or of a run, reward."""
@@ -74,7 +75,7 @@ class AuditConfig:
             raise ConfigError(
                 "give --model FOLDER (a checkpoint) or --run FOLDER (of train_igpo.py)")
         if self.world and not self.model:
-            raise ConfigError("--world FOLDER needs --model FOLDER: the model that scores its pages")
+            raise ConfigError("--world FOLDER needs --model FOLDER, which scores its pages")
 
 
 def main(config: AuditConfig) -> str:

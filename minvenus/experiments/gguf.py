@@ -6,7 +6,7 @@
 
     F32       float32
     Q8_0      d, q_1 .. q_32            x_i = d q_i          d is a float16, q_i an int8
-    Q4_1      d, m, q_1 .. q_32         x_i = d q_i + m      a byte holds q_i and q_{i+16}, 4 bits each
+    Q4_1      d, m, q_1 .. q_32         x_i = d q_i + m      q_i and q_{i+16} in one byte
 """
 
 import struct

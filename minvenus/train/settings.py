@@ -15,7 +15,7 @@ from minvenus.igpo.recipes import Recipe
 from minvenus.setting import setting
 from minvenus.settings import Device, Hops, Like, check_temperature, check_tools
 
-Preset = Literal["tiny", "qwen3-0.6b", "qwen3-4b-lora", "dr-venus-4b"]
+Preset = Literal["tiny", "smollm2", "qwen3-0.6b", "qwen3-4b-lora", "dr-venus-4b"]
 PAGE_SIZE = 16                        # tokens of a page of the cache, in training
 
 

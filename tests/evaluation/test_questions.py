@@ -77,7 +77,7 @@ def test_a_question_may_name_its_right_pages(tmp_path):
     [question] = read_questions(write(tmp_path, record))
     assert question.pages == ["Ann", "Bob"]
     for pages in ([], "Ann", ["Ann", 3], {"Ann": 1}):
-        with pytest.raises(ConfigError, match="line 1.*list of texts"):
+        with pytest.raises(ConfigError, match=r"line 1.*list of texts"):
             read_questions(write(tmp_path, record | {"pages": pages}))
 
 
