@@ -35,7 +35,7 @@ class AgentConfig:
     """A model, its tools, limits and sampling."""
 
     model: str = setting("tiny",
-        'folder of a Qwen3 checkpoint; "tiny" = the newest under runs/, else random weights',
+        'folder of a Qwen3, Qwen2 or Llama model; "tiny" = the newest under runs/, else random',
         heading="model")
     device: Device = setting("auto", "auto = a GPU if there is one")
     api_base: str | None = setting(None,

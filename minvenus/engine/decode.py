@@ -17,7 +17,6 @@ for tokens in a row, N tokens of a step.
 
 import math
 import os
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy
@@ -25,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from minvenus.engine.matrices import PACKED, PACKED_FOR_ONE, PLAIN
 from minvenus.engine.pages import BlockTable
 from minvenus.engine.scheduler import Work
 from minvenus.model.qwen3 import Qwen3, frequencies, rotate, rotation
@@ -164,18 +164,10 @@ def weighted_values(weights: Tensor, values: Tensor) -> Tensor:
 # ----------------------------------------------------------------------------------- the matrices
 
 
-class Matrices(NamedTuple):
-    """How a model's matrices are stored, and multiplied."""
-
-    store: Callable[[Tensor], Tensor]                    # weight [out, in] -> as it is multiplied
-    product: Callable[[Tensor, Tensor], Tensor]          # x [N, in], stored -> [N, out]
-    add_product: Callable[[Tensor, Tensor, Tensor], object]      # the same, added to a total
-
-
 class MergedLayer(NamedTuple):
     qkv: Tensor          # hidden -> (H + 2 K) D, times the weight of the norm before it
-    qkv_bias: Tensor | None      # [(H + 2 K) D]
-    qk_norm: Tensor | None       # [H + K, D]
+    qkv_bias: Tensor | None      # [(H + 2 K) D], in Qwen2
+    qk_norm: Tensor | None       # [H + K, D], in Qwen3
     out: Tensor          # H D -> hidden
     gate_up: Tensor      # hidden -> 2 * intermediate, times the weight of the norm before it
     down: Tensor         # intermediate -> hidden
@@ -281,30 +273,3 @@ class MergedModel:
 
 def scaled_weight(norm) -> Tensor:
     return norm.weight * len(norm.weight) ** 0.5
-
-
-def transposed(weight: Tensor) -> Tensor:
-    return weight.T.contiguous()
-
-
-def packed_for_one(weight: Tensor) -> Tensor:
-    """In the layout that oneDNN finds best for a product with one row."""
-    return torch.ops.mkldnn._reorder_linear_weight(weight, 1)
-
-
-def packed(weight: Tensor) -> Tensor:
-    """In the layout that oneDNN finds best for several rows."""
-    return torch.ops.mkldnn._reorder_linear_weight(weight, 8)
-
-
-def packed_product(x: Tensor, weight: Tensor) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
-
-
-def add_packed_product(total: Tensor, x: Tensor, weight: Tensor) -> None:
-    total += packed_product(x, weight)
-
-
-PLAIN = Matrices(transposed, torch.mm, Tensor.addmm_)
-PACKED = Matrices(packed, packed_product, add_packed_product)
-PACKED_FOR_ONE = Matrices(packed_for_one, packed_product, add_packed_product)

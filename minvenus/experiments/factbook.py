@@ -132,8 +132,8 @@ def chains(countries: dict[str, Country], dropped: Counter[str]) -> list[Chain]:
     for country in countries.values():
         owners.update((leaf, country.facts[leaf]) for leaf in LEAVES if leaf in country.facts)
 
-    found = []
-    paths = [([name], []) for name in countries]
+    questions = []
+    paths: list[tuple[list[str], list[str]]] = [([name], []) for name in countries]
     for _ in range(3):
         longer = []
         for path, relations in paths:
@@ -145,12 +145,12 @@ def chains(countries: dict[str, Country], dropped: Counter[str]) -> list[Chain]:
                 if owners[leaf, answer] > 1:
                     dropped["answers of several countries"] += 1
                 else:
-                    found.append(Chain(path, relations, leaf, answer))
+                    questions.append(Chain(path, relations, leaf, answer))
             for relation, target in last.targets.items():
                 if target not in path:
                     longer.append(([*path, target], [*relations, relation]))
         paths = longer
-    return found
+    return questions
 
 
 def split(
@@ -162,7 +162,8 @@ def split(
     names = sorted({name for chain in questions for name in (chain.path[0], chain.path[-1])})
     rng.shuffle(names)
     held_out = set(names[: round(TEST_SHARE * len(names))])
-    train, test = [], []
+    train: list[Chain] = []
+    test: list[Chain] = []
     for chain in questions:
         sides = {chain.path[0] in held_out, chain.path[-1] in held_out}
         if len(sides) == 2:
@@ -177,15 +178,15 @@ def balanced(questions: list[Chain], rng: random.Random, dropped: Counter[str]) 
     leads to China and the United States more often than anywhere else."""
     rng.shuffle(questions)
     ends: Counter[tuple[int, str]] = Counter()
-    kept = []
+    selected = []
     for chain in questions:
         end = len(chain.path), chain.path[-1]
         ends[end] += 1
         if ends[end] <= MOST_PER_END:
-            kept.append(chain)
+            selected.append(chain)
         else:
             dropped["more than enough questions with one end"] += 1
-    return kept
+    return selected
 
 
 # -------------------------------------------------------------------------------- demonstrations

@@ -1,14 +1,12 @@
-"""The forward pass of Qwen3 and its relatives: one core over flat tokens, and thin methods around
-it for training.
+"""The forward pass of Qwen3, Qwen2 and Llama: one core over flat tokens, thin methods around it.
 
     x = embed[token]
     in every layer:   n = norm(x);   x += W_o attend(rope(norm(W_q n)), rope(norm(W_k n)), W_v n)
                       n = norm(x);   x += W_down (silu(W_gate n) * W_up n)
     hidden = norm(x);   logits = W_head hidden      W_head is the embedding when the two are tied
 
-    norm(x) = weight * x / sqrt(mean(x^2) + eps)    q and k: over the channels of each head;
-                                                    Llama and Qwen2 do not normalise them, and
-                                                    Qwen2 adds biases to W_q, W_k and W_v
+    norm(x) = weight * x / sqrt(mean(x^2) + eps)    q and k: over the channels of each head
+    Llama and Qwen2 do not normalise q and k; Qwen2 adds a bias to each of q, k and v.
     rope: channels i and i + D/2 of a head turn together by position * theta^(-2i/D)
           angles in float32
 
@@ -18,7 +16,7 @@ the engine attention over its pages. Parameter names are those of Hugging Face, 
 a one-to-one mapping.
 
 B rows of equal length L; S sequences of any length, N tokens in all, M of them with a hidden state
-that is asked for; H query heads, K kv heads, D channels of one; V vocabulary.
+that is requested; H query heads, K kv heads, D channels of one; V vocabulary.
 """
 
 from collections.abc import Callable
@@ -219,10 +217,8 @@ class Qwen3(nn.Module):
         self.to_empty(device=device)
         generator = torch.Generator(device).manual_seed(seed)
         for name, parameter in self.named_parameters():
-            if name.endswith("bias"):
-                nn.init.zeros_(parameter)
-            elif parameter.dim() == 1:
-                nn.init.ones_(parameter)                     # norms
+            if parameter.dim() == 1:                         # biases and norms
+                nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
             else:
                 nn.init.normal_(parameter, 0.0, 0.02, generator)
 
@@ -262,8 +258,7 @@ class Qwen3(nn.Module):
             # queries for `rows` only: the others are zeros, and their outputs are dropped
             queries = q.new_zeros(len(k), *q.shape[1:])
             queries = queries.index_copy(0, rows, q)
-            out = attention(queries, k, v, cu_seqlens, longest)
-            return out[rows]
+            return attention(queries, k, v, cu_seqlens, longest)[rows]
 
         return self.model(tokens, positions, attend, rows)
 
@@ -299,8 +294,7 @@ class Qwen3(nn.Module):
             raise ValueError(f"a sequence has {longest} tokens, the model has "
                              f"max_position_embeddings {limit}: shorten it")
         if tokens.device.type == "cpu":
-            lowest = int(tokens.min())
-            highest = int(tokens.max())
+            lowest, highest = map(int, tokens.aminmax())
             most = self.config.vocab_size - 1
             if lowest < 0 or highest > most:
                 raise ValueError(f"token ids must lie in 0 to {most}, got {lowest} to {highest}")

@@ -26,7 +26,7 @@ class SFTConfig:
     preset: Preset = setting("tiny", "a named set of values for a model and a card: docs/scale.md",
         heading="run")
     model: str = setting("tiny-base",
-        '"tiny-base", "tiny" (random weights) or a Qwen3 checkpoint\'s folder')
+        '"tiny-base", "tiny" (random weights) or a folder: Qwen3, Qwen2 or Llama')
     out: str = setting("runs/sft", "the run's folder: checkpoints, metrics, settings")
     seed: int = setting(0, "of random weights, demonstrations and the order of the data")
     steps: int = setting(250, "optimiser steps", least=1)
