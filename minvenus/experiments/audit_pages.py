@@ -9,7 +9,8 @@ script goes on from the right one:
     unrelated   a page that neither the path, the page before nor the search names
 
 The gain of a visit is the rise of log P(truth), per token, since the visit before it, or since the
-question, as in training. Progress is 1 for the right page, else 0.
+question, as in training. Progress is 1 for the right page, else 0. Questions differ more than pages
+do, so a second table compares the right page with each other one of the same question and hop.
 """
 
 import random
@@ -17,7 +18,7 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, pstdev
 
 from minvenus.agent.prompt import read_format
 from minvenus.config import ConfigError
@@ -27,6 +28,7 @@ from minvenus.engine.engine import ScoreRequest
 from minvenus.evaluation.questions import open_questions
 from minvenus.experiments.audit_table import Visit, correlated, number, ranks, visit_table
 from minvenus.experiments.factbook import turn
+from minvenus.experiments.results import Table
 from minvenus.igpo.gain import belief, wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model import weights
@@ -54,15 +56,13 @@ def audit_pages(model: Path, world: Path, count: int) -> str:
     everything: list[Visit] = []
     for hops, questions in sorted(by_hops.items()):
         chosen = questions[:max(1, count // len(by_hops))]
-        visits = []
-        first_beliefs = []
-        for question in chosen:
-            first, question_visits = walker.walk(question)
-            first_beliefs.append(first)
-            visits += question_visits
-        head = (f"{len(chosen)} {hops}-hop questions, log P(truth | question) "
-                f"{fmean(first_beliefs):+.2f} per token, {rank_words(visits)}")
-        parts.append(f"{head}\n{table(visit_table(visits))}")
+        walks = [walker.walk(question) for question in chosen]
+        visits = [visit for _, question_visits in walks for visit in question_visits]
+        first = fmean(before for before, _ in walks)
+        head = (f"{len(chosen)} {hops}-hop questions, log P(truth | question) {first:+.2f} per "
+                f"token, {rank_words(visits)}")
+        differences = difference_table([question_visits for _, question_visits in walks])
+        parts += [f"{head}\n{table(visit_table(visits))}", table(differences)]
         everything += visits
     return "\n\n".join([*parts, f"all: {rank_words(everything)}"])
 
@@ -71,6 +71,25 @@ def rank_words(visits: list[Visit]) -> str:
     gains = ranks([visit.gain for visit in visits])
     progress = ranks([visit.progress for visit in visits])
     return f"rank correlation of gain and progress {number(correlated(gains, progress))}"
+
+
+def difference_table(walks: list[list[Visit]]) -> Table:
+    """The gain of the right page less that of another one of the same question and hop: the mean,
+    its standard error, and how often the right page gains more."""
+    differences: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for visits in walks:
+        right = {visit.hop: visit.gain for visit in visits if visit.kind == "right"}
+        for visit in visits:
+            if visit.kind != "right":
+                differences[visit.kind, visit.hop].append(right[visit.hop] - visit.gain)
+
+    rows = [["right less", "hop", "count", "mean", "error", "positive"]]
+    for (kind, hop), numbers in sorted(differences.items()):
+        error = pstdev(numbers) / len(numbers) ** 0.5
+        positive = fmean(number > 0 for number in numbers)
+        row = [kind, str(hop), str(len(numbers))]
+        rows.append([*row, f"{fmean(numbers):+.2f}", f"{error:.2f}", f"{positive:.0%}"])
+    return rows
 
 
 class Walker:

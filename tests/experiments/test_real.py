@@ -9,10 +9,12 @@ import train_igpo
 import train_sft
 from minvenus.agent.prompt import read_format
 from minvenus.config import ConfigError, ModelConfig
+from minvenus.console import table
 from minvenus.experiments import factbook, smollm2
 from minvenus.experiments.audit import AuditConfig
 from minvenus.experiments.audit import main as audit
-from minvenus.experiments.audit_pages import Walker
+from minvenus.experiments.audit_pages import Walker, difference_table
+from minvenus.experiments.audit_table import Visit
 from minvenus.files import read_jsonl
 from minvenus.igpo.gain import belief, wrap_truth
 from minvenus.text.chat import stream
@@ -105,12 +107,25 @@ def test_a_gain_is_that_of_the_whole_conversation_read_anew(folder):
     assert visits[0].gain == pytest.approx(after_first - first, abs=1e-4)
 
 
+def test_the_right_page_is_compared_with_the_others_of_its_question_and_hop():
+    walks = [
+        [Visit("right", 1, 1.0, 1.0), Visit("right", 2, 0.0, 1.0), Visit("wrong", 1, 0.5, 0.0)],
+        [Visit("right", 1, -1.0, 1.0), Visit("wrong", 1, 0.5, 0.0), Visit("wrong", 2, 9.0, 0.0)],
+    ]
+    walks[1].append(Visit("right", 2, 3.0, 1.0))
+    assert table(difference_table(walks)).splitlines()[1:] == [
+        "wrong         1      2  -0.50   0.71       50%",  # 0.5 and -1.5: spread 1, of two
+        "wrong         2      1  -6.00   0.00        0%",
+    ]
+
+
 def test_the_audit_has_a_table_for_each_number_of_hops(folder, tmp_path):
     world = {"model": str(folder / "model"), "world": str(folder / "world")}
     text = audit(AuditConfig(**world, questions=3))
     *parts, total = text.split("\n\n")
     assert total.startswith("all: rank correlation of gain and progress ")
-    for part in parts:
+    for part, differences in zip(parts[::2], parts[1::2], strict=True):
+        assert differences.startswith("right less  hop  count")
         words = r"1 (\d)-hop questions, log P\(truth \| question\) -\d+\.\d\d per token, rank .*"
         assert re.match(words, part) and "\nright " in part and "\nunrelated " in part
     (tmp_path / "pages").mkdir()
