@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib import metadata
 
 import pytest
 
@@ -10,7 +11,7 @@ import train_sft
 from minvenus.agent.prompt import read_format
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.console import table
-from minvenus.experiments import factbook, smollm2
+from minvenus.experiments import countries, factbook, smollm2
 from minvenus.experiments.audit import AuditConfig
 from minvenus.experiments.audit import main as audit
 from minvenus.experiments.audit_pages import Walker, difference_table
@@ -47,9 +48,10 @@ def folder(tmp_path_factory):
     return folder
 
 
-def test_one_step_of_sft_and_one_of_igpo_run_from_end_to_end(folder, capsys):
+def train_one_step(folder, max_tokens):
+    """SFT, then IGPO; the metrics of the latter."""
     small = {"steps": 1, "evaluate_every": 1, "device": "cpu"}
-    sft = SFT_PRESETS["smollm2"] | {"max_tokens": 4096, "validation": 2, **small}
+    sft = SFT_PRESETS["smollm2"] | {"max_tokens": max_tokens, "batch": 1, "validation": 1, **small}
     sft |= {"model": str(folder / "model"), "out": str(folder / "sft")}
     data = str(folder / "world" / "demonstrations.jsonl")
     start = train_sft.main(SFTConfig(preset="smollm2", data=data, **sft))
@@ -63,8 +65,25 @@ def test_one_step_of_sft_and_one_of_igpo_run_from_end_to_end(folder, capsys):
     out = str(folder / "igpo")
     train_igpo.main(IGPOConfig(preset="smollm2", data=data, tools=tools, out=out, **igpo))
     [row] = read_jsonl(folder / "igpo" / "metrics.jsonl")
+    return row
+
+
+def test_one_step_of_sft_and_one_of_igpo_run_from_end_to_end(folder, capsys):
+    row = train_one_step(folder, max_tokens=4096)
     assert row["right_pages"] == row["test_right_pages"] == 0.0, "known, and not found by chance"
-    capsys.readouterr()
+
+
+def test_the_same_with_the_packages(tmp_path, capsys):
+    for package in (smollm2.PACKAGE, countries.PACKAGE):
+        if not list(metadata.distributions(name=package)):
+            pytest.skip(f"{package} is not installed: make real-model")
+    smollm2.main(smollm2.SmolLM2Config(out=str(tmp_path / "model")))
+    world = {"out": str(tmp_path / "world"), "demonstrations": 2}
+    factbook.main(factbook.FactbookConfig(**world))
+    shape = ModelConfig.preset("smollm2-135m")
+    assert ModelConfig.from_json(tmp_path / "model") == shape
+    row = train_one_step(tmp_path, max_tokens=1536)
+    assert row["turns"] == 2 and row["outcome"] == 0.0
 
 
 def test_a_gain_is_that_of_the_whole_conversation_read_anew(folder):
