@@ -18,7 +18,7 @@ from minvenus.report.explain import (
     turn_steps,
     under_recipes,
 )
-from tests.igpo.strategies import recipes
+from tests.igpo.strategies import flat, recipes
 from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
 
 FEW = settings(max_examples=max(5, settings.default.max_examples // 2))
@@ -78,14 +78,14 @@ def follows(step) -> bool:
 @FEW
 def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run):
     batch = random_batch(seed, run)
-    compared = under_recipes(batch.samples, run)
-    left_out = set() if run.use_gain else {*RECIPES} - {"grpo"}
-    assert {*RECIPES} - set(compared) == left_out
-    assert next(iter(compared.values()))[0].recipe.gamma == run.gamma  # its own recipe comes first
-    for name, rollouts in compared.items():
-        credit = assign_credit(batch.samples, rollouts[0].recipe)
-        for i, c in enumerate(rollouts):
+    for i, under in enumerate(under_recipes(batch.samples, run)):
+        left_out = set() if run.use_gain else {*RECIPES} - {"grpo"}
+        assert {*RECIPES} - set(under) == left_out
+        assert next(iter(under.values())).recipe.gamma == run.gamma  # its own recipe comes first
+        for name, c in under.items():
+            credit = assign_credit(batch.samples, c.recipe)
             assert c.numbers == credit.of_rollout(i, c.sample.group)
+            assert c.largest == max(map(abs, flat(credit.advantages)))
             check_rollout(name, c)
 
 
@@ -120,8 +120,10 @@ def check_rollout(name, c):
 @FEW
 def test_the_numbers_of_a_group_are_the_codes_and_follow_from_its_rewards(seed, run):
     batch = random_batch(seed, run)
-    for rollouts in under_recipes(batch.samples, run).values():
-        for group in {c.sample.group for c in rollouts}:
+    compared = under_recipes(batch.samples, run)
+    for name in compared[0]:
+        for group in {sample.group for sample in batch.samples}:
+            rollouts = [under[name] for under in compared]
             check_group([c for c in rollouts if c.sample.group == group])
 
 
@@ -154,8 +156,8 @@ def test_one_rollout_worked_by_hand():
     logprobs = [[[-4.0, -2.0], [-1.0, -1.0]], [[-3.0], [-2.0]]]
     batch = saved_batch([rollout([visit(), answer()])] * 2, [7, 7], [1.0, 0.0], run, logprobs)
     compared = under_recipes(batch.samples, run)
-    assert list(compared) == ["this run", *RECIPES]
-    own = compared["this run"]
+    assert list(compared[0]) == ["this run", *RECIPES]
+    own = [under["this run"] for under in compared]
     assert recipe_words("this run", own[0].recipe) == "The paper's recipe with gamma 0.5."
     shown = {step.id: step for step in turn_steps(own[0], 0)}
     assert list(shown) == ["gain", "reward", "z", "term", "later", "advantage"]
@@ -168,4 +170,4 @@ def test_one_rollout_worked_by_hand():
     assert group[0] == ("mean μ of turn rewards", 1.5) and group[2] == ("mean μ of outcomes", 0.5)
     assert [name for name, _ in group[3:]] == ["std σ of outcomes", "IG-Scale s"]
     renamed = under_recipes(batch.samples, Recipe.released(lead_in="Answer."))  # the same formulas
-    assert list(renamed) == ["released", "grpo", "paper", "raw_ig", "uncentred"]
+    assert list(renamed[0]) == ["released", "grpo", "paper", "raw_ig", "uncentred"]
