@@ -16,7 +16,7 @@ from minvenus.report.page import Content, Html, el
 
 # neither blue nor orange: they stand for advantages above and below 0 elsewhere
 COLOURS = ("#1f9a55", "#b04fc4", "#b07d00", "#d6336c", "#0f929c", "#7d7d85")
-DASHES = ("none", "7 3", "2 3", "9 3 2 3", "none", "5 5", "9 3 2 3 2 3")
+DASHES = ("none", "7 3", "2 3", "9 3 2 3", "none", "5 5", "4 2")
 METHODS = dict(zip(RECIPES, (5, 1, 2, 3, 0), strict=True))     # place of a method in every plot
 LEFT, RIGHT, TOP, BOTTOM = 76, 504, 34, 252  # of the axes, in pixels; the legend comes below
 WIDTH, HEIGHT = 520, 300                     # of the picture without its legend
@@ -43,9 +43,8 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        size = self.high - self.low
-        pixels = self.end - self.start
-        return round(self.start + (value - self.low) / size * pixels, 2)
+        share = (value - self.low) / (self.high - self.low)
+        return round(self.start + share * (self.end - self.start), 2)
 
 
 def line_plot(

@@ -110,7 +110,7 @@ def with_step_0(rows: list[dict]) -> list[dict]:
     for key, value in rows[0].items():
         if key.startswith(BEFORE):
             before[key.removeprefix(BEFORE)] = value
-    return [{"step": 0, **before}, *rows] if before else rows
+    return [{"step": 0, **before}, *rows]
 
 
 # ------------------------------------------------------------------------------------------ figures
@@ -126,7 +126,7 @@ def plotted(plot: Plot, rows: list[dict], held_out: int) -> Html | None:
         steps, values = zip(*smooth(points), strict=True)
         line = Series(name, steps, values)
         if key == "test_exact_match":
-            bounds = [wilson(min(held_out, share * held_out), held_out) for share in values]
+            bounds = [wilson(share * held_out, held_out) for share in values]
             line = Series(name, steps, values, *zip(*bounds, strict=True))
         lines.append(line)
     if not lines:

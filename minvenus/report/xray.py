@@ -89,15 +89,13 @@ def introduction(case: Case) -> list[Html]:
     parts = [details("How to read this page", el("ul", items), glossary, class_="how")]
 
     recipes = {name: credited.recipe for name, credited in case.under.items()}
-    missing = None
+    missing = ""
     if not any(recipe.use_gain for recipe in recipes.values()):
         missing = "No log P(answer) was measured here: no recipe that pays gains can be shown."
     elif not case.trained():
         missing = "These rollouts were not trained on: the arithmetic ends at rewards."
-    if missing:
-        parts.append(el("p", missing, class_="remark"))
     words = [(name, explain.recipe_words(name, recipe)) for name, recipe in recipes.items()]
-    return [*parts, pairs(words, "glossary")]
+    return [*parts, el("p", missing, class_="remark"), pairs(words, "glossary")]
 
 
 # ------------------------------------------------------------------------------ groups and rollouts

@@ -96,15 +96,10 @@ def random_batch(seed: int, recipe: Recipe) -> SavedBatch:
     made, groups, outcomes = [], [], []
     for group in rng.sample(range(-5, 50), rng.randint(1, 3)):
         for _ in range(rng.randint(1, 4)):
-            kinds = [
-                rng.choice((search, search, visit, visit, None)) for _ in range(rng.randint(0, 6))
-            ]
+            turns = rng.choices([search(), search("Ada"), visit(), visit("Ada"), BROKEN], k=6)
+            turns = turns[: rng.randint(0, 6)]
             if not made:  # malformed turns between searches and their visit, and after the last one
-                kinds = [search, None, search, visit, search, None, visit, None, search]
-            turns = [
-                BROKEN if kind is None else kind(rng.choice(("Bob", "Ada", "Kim")))
-                for kind in kinds
-            ]
+                turns = [search(), BROKEN, search(), visit(), search(), BROKEN, visit(), BROKEN]
             made.append(rollout([*turns, rng.choice((answer(), answer("dog"), BROKEN))]))
             groups.append(group)
             outcomes.append(rng.choice((0.0, 1.0, 0.5, rng.random())))

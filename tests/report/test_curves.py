@@ -47,28 +47,15 @@ def some_series(draw):
     return Series(draw(st.text()), draw(column), draw(column), *interval)
 
 
-def test_a_line_from_corner_to_corner_worked_by_hand():
-    svg = line_plot(
-        [Series("rising", [0, 5, 10], [0.0, 0.25, 1.0])],
-        "success",
-        "step",
-        "share",
-        covers=(0.0, 1.0),
-    )
-    middle = (LEFT + RIGHT) / 2, BOTTOM - 0.25 * (BOTTOM - TOP)
-    assert lines_of(svg) == [[(LEFT, BOTTOM), middle, (RIGHT, TOP)]]
+def test_a_line_from_corner_to_corner_and_its_interval_worked_by_hand():
+    rising = Series("rising", [0, 5, 10], [0, 0.25, 1], low=[0, 0.25, 0.75], high=[0.5, 0.5, 1])
+    svg = line_plot([rising], "success", "step", "share", covers=(0, 1))
+    line, band = lines_of(svg)
+    shares = [(BOTTOM - y) / (BOTTOM - TOP) for _, y in line + band]
+    assert shares == [*rising.y, *rising.high, *rising.low[::-1]]
+    assert [x for x, _ in line] == [LEFT, (LEFT + RIGHT) / 2, RIGHT]
     ticks = "0 2 4 6 8 10 0 0.2 0.4 0.6 0.8 1".split()
     assert texts_of(svg) == ["success", "step", "share", *ticks, "rising"]
-
-
-def test_an_interval_is_drawn_around_its_line():
-    svg = line_plot(
-        [Series("a", [0, 1], [1, 2], low=[0, 1], high=[2, 4])], "t", "x", "y", covers=(0, 4)
-    )
-    line, band = lines_of(svg)
-    height = {y: BOTTOM - y / 4 * (BOTTOM - TOP) for y in range(5)}
-    assert [y for _, y in line] == [height[1], height[2]]
-    assert [y for _, y in band] == [height[2], height[4], height[1], height[0]]
 
 
 @example([Series(ATTACK, [0, 1], [0, 1])], ATTACK, ATTACK, [])
@@ -99,9 +86,7 @@ def test_any_plot_is_well_formed_with_every_point_inside_the_axes(series, title,
     ("low", "high", "labels"),
     [
         (0, 79, "0 20 40 60"),
-        (0, 0.3, "0 0.05 0.1 0.15 0.2 0.25 0.3"),
         (-0.31, 0.47, "-0.2 0 0.2 0.4"),
-        (0, 12_000, "0 2000 4000 6000 8000 10000 12000"),
         (0, 2.4e7, "0 5e+06 1e+07 1.5e+07 2e+07"),
         (1e-7, 3e-7, "1e-07 1.5e-07 2e-07 2.5e-07 3e-07"),
     ],

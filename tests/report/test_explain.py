@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from minvenus.igpo.credit import RolloutCredit, assign_credit
+from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.explain import (
     belief_steps,
@@ -23,18 +23,6 @@ from tests.report.examples import answer, random_batch, rollout, saved_batch, vi
 
 FEW = settings(max_examples=max(5, settings.default.max_examples // 2))
 seeds = st.integers(0, 2**32 - 1)
-
-
-def of_the_code(numbers: RolloutCredit, t: int, name: str) -> float | None:
-    """The number that a step of this name must show."""
-    rewards, z = [*numbers.turn_rewards, numbers.outcome], [*numbers.turn_z, numbers.outcome_z]
-    return {
-        "advantage": numbers.advantages,
-        "term": numbers.terms,
-        "reward": rewards,
-        "gain": numbers.gains,
-        "z": z,
-    }[name][t]
 
 
 def from_inputs(step) -> float:
@@ -105,6 +93,13 @@ def check_rollout(name, c):
     for t, gain in enumerate(numbers.gains):
         known |= {f"gain of turn {t + 1}": gain, f"A of turn {t + 1}": numbers.advantages[t]}
         known[f"penalty of turn {t + 1}"] = -known["λ"]
+    code = {
+        "advantage": numbers.advantages,
+        "term": numbers.terms,
+        "reward": [*numbers.turn_rewards, numbers.outcome],
+        "gain": numbers.gains,
+        "z": [*numbers.turn_z, numbers.outcome_z],
+    }
     for t in range(len(numbers.terms)):
         steps = turn_steps(c, t)
         ids = [step.id for step in steps]
@@ -112,7 +107,7 @@ def check_rollout(name, c):
         for step in steps:
             assert follows(step), (name, step)
             if step.id != "later":
-                assert step.value == of_the_code(numbers, t, step.id), (name, step)
+                assert step.value == code[step.id][t], (name, step)
             assert all(known.get(key, value) == value for key, value in step.inputs), (name, step)
 
 

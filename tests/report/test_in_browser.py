@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from docs.make_pictures import BROWSERS
 from minvenus.agent.record import rollout_to_json
 from minvenus.igpo.recipes import Recipe
 from minvenus.report.page import digest
@@ -21,7 +22,6 @@ from tests.report.examples import HOSTILE, group_of_four, hostile_rollout, saved
 from tests.report.test_run_page import ROW, log
 from tests.report.test_source import MADE, SCORER
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -46,12 +46,10 @@ def look(
 ) -> tuple[Any, list[str]]:
     """The value of a JavaScript expression in the page when it has loaded, and what the console
     says. Only this one script is added to the page's policy."""
-    browser = next((found for name in NAMES if (found := shutil.which(name))), None)
+    browser = next(filter(shutil.which, BROWSERS), None)
     if browser is None:
         assert not os.environ.get("CI"), "no browser"
-        pytest.skip(
-            f"no browser here: none of {', '.join(NAMES)} (Debian: apt-get install chromium)"
-        )
+        pytest.skip(f"none of {', '.join(BROWSERS)} is here (Debian: apt-get install chromium)")
     script = PROBE.format(expression)
     document = path.read_text(encoding="utf-8").replace(
         "'none';", f"'none'; script-src '{digest(script)}';", 1

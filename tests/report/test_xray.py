@@ -30,16 +30,12 @@ from tests.report.examples import (
 from tests.report.test_curves import SVG
 from tests.report.test_source import SCORER
 
-PAPER_FIRST = ["paper", *(name for name in RECIPES if name != "paper")]
+PAPER_FIRST = ["paper", "grpo", "released", "raw_ig", "uncentred"]
 
 
 def digits(numbers):
     """As the page writes them."""
     return ["none" if x is None else f"{x:.6g}" for x in numbers]
-
-
-def turns_of(folder, made):
-    return Part.of(xray(folder, saved_batch([made], [0], [1.0], Recipe.paper()))).all("turn")
 
 
 # ------------------------------------------------------------------------------------------ numbers
@@ -142,7 +138,9 @@ def test_a_run_of_igpo_without_any_visit_is_no_run_without_gains(tmp_path):
 def test_what_was_recorded_of_a_turn_is_shown_whatever_its_text_says(tmp_path):
     made = rollout([search(), search(), answer()])
     recorded = replace(made.turns[0], malformed=True, tool_error="timeout", discarded=["duplicate"])
-    first, second, last = turns_of(tmp_path, replace(made, turns=[recorded, *made.turns[1:]]))
+    made = replace(made, turns=[recorded, *made.turns[1:]])
+    page = Part.of(xray(tmp_path, saved_batch([made], [0], [1.0], Recipe.paper())))
+    first, second, last = page.all("turn")
     assert first.texts("notice") == [
         "✗ malformed: recorded as malformed when it was sampled",
         "the tool reported an error: timeout",
@@ -172,18 +170,12 @@ def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refus
     with pytest.raises(ConfigError, match="has no group 3; it has 0"):
         xray(tmp_path, group_of_four(), group="3")
     monkeypatch.setattr("minvenus.report.xray.LARGEST", 1000)
-    with pytest.raises(
-        ConfigError, match="is a training batch with its own numbers: leave out the model"
-    ):
+    with pytest.raises(ConfigError, match="training batch with its own numbers: leave out the mod"):
         xray(tmp_path, group_of_four(), scorer=SCORER)
-    with pytest.raises(
-        ConfigError, match="4 rollouts, too many for one page: choose one --group of 0"
-    ):
+    with pytest.raises(ConfigError, match="4 rollouts, too many for one page: choose one --group"):
         xray(tmp_path, group_of_four())
 
 
 def test_the_default_name_of_a_page_fits_a_file_system_and_tells_groups_apart():
-    groups = ("问" * 100, "x" * 200 + "1", "x" * 200 + "2", "q")
-    names = [default_page("runs/a.jsonl", group).name for group in groups]
-    assert all(len(name.encode()) <= 255 for name in names) and len(set(names)) == 4
-    assert names[3] == "a-q.html"
+    first, second = [default_page("a.jsonl", "问x" * 200 + end).name for end in "12"]
+    assert len(first.encode()) <= 255 and first != second
