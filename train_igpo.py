@@ -77,7 +77,7 @@ def main(config: IGPOConfig) -> Path:
                         samples += score_truth(scorer, episodes, tokenizer, config)
             work = free_pages(engine, scorer)
 
-            # 2. grade; a rollout without an outcome is dropped and counted
+            # 2. grade; failed, ungraded and lone rollouts are dropped and counted
             batch = grade(gather(samples), grader)
 
             # 3. gains -> rewards -> advantages
@@ -106,7 +106,7 @@ def rollouts(loop: RolloutLoop, source: QuestionSource, step: int,
              group_size: int) -> Iterator[list[Episode]]:
     """`group_size` rollouts of each question; under torchrun, of this rank's share of them.
 
-    Those that have ended are yielded open: their pages are there until the next ones are asked for.
+    Yields ended episodes that are still open: their pages are valid until the next iteration.
     """
     with loop:
         for group, (name, question) in share(list(enumerate(source.of_step(step)))):
@@ -192,7 +192,7 @@ def save_rollouts(run: Run, step: int, batch: Batch, credit: Credit) -> None:
 
 
 def free_pages(engine: Engine, scorer: Engine) -> dict[str, int]:
-    """Leave the memory of the pages to the update; returns what the engines of all ranks did."""
+    """Leave the memory of the pages to the update; returns counters of the engines of all ranks."""
     counters = everywhere(engine.counters())
     engine.free_pages()
     scorer.free_pages()
@@ -206,7 +206,7 @@ def free_pages(engine: Engine, scorer: Engine) -> dict[str, int]:
 
 
 def with_prompt_format(config: IGPOConfig) -> tuple[IGPOConfig, AgentFormat]:
-    """The prompt and notices that the model reads, and the settings with its lead-in.
+    """The settings with the model's own lead-in, and the prompt and notices that it reads.
 
     The truth is scored after the thought that the model has learned to answer after.
     """
@@ -234,7 +234,8 @@ def grader_of(config: IGPOConfig) -> Judge | WordGrader:
 
 def load_engines(policy: Qwen3, reference: Qwen3 | None, tokenizer: Tokenizer,
                  config: IGPOConfig) -> tuple[Engine, Engine]:
-    """The engine that writes turns, and the one that scores truths: the same, or the start's."""
+    """The engine that samples turns, and the one that scores truths: the same, or one with the
+    start checkpoint."""
     engine = Engine(engine_model(policy), config.pages, PAGE_SIZE, config.seed,
                     vocab_limit=tokenizer.size)
     if config.gain_policy == "current":

@@ -10,8 +10,8 @@ import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from minvenus.types import ConfigError, setting
-from minvenus.types import check_settings as check
+from minvenus.setting import ConfigError, setting
+from minvenus.setting import check_settings as check
 
 
 def one_of(name: str, value, valid) -> None:

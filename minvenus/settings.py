@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from minvenus.config import ConfigError, check, check_address
-from minvenus.types import setting
+from minvenus.setting import setting
 
 Device = Literal["auto", "cpu", "cuda"]
 Hops = Literal[1, 2, 3, 4, 5, 6]

@@ -4,19 +4,24 @@ A rollout is one append-only token stream. Ids and log-probs are kept exactly as
 sampled; text is for display.
 """
 
-import operator
-import sys
-from dataclasses import dataclass, field, fields
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
-Kind = Literal["search", "visit", "answer", "none"]
+Kind = Literal["search", "visit", "answer", "none"]  # none: no answer, and no call that ran
 KINDS: tuple[str, ...] = get_args(Kind)
-UNKNOWN = "(unknown)"                 # in place of a truth that nobody has given
+UNKNOWN = "(unknown)"                 # in place of a true answer that is not known
 PerTurn = list[float | None]          # a number for each turn, None where a turn has none
 
-TERMINATIONS = ("answered", "answered_token_limit", "answered_max_steps",
-                "token_limit_no_answer", "max_steps", "malformed", "timeout", "error")
+TERMINATIONS = (
+    "answered",
+    "answered_token_limit",           # in the last turn that the context had room for
+    "answered_max_steps",             # in the last turn that was allowed
+    "token_limit_no_answer",          # the same without an answer
+    "max_steps",
+    "malformed",                      # too many turns in a row that could not be read
+    "timeout",
+    "error",                          # of a service or of the run, not of the model
+)
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,8 @@ class Question:
 class Turn:
     """One output of the model and what came back.
 
-    `tokens[start:end]` of the rollout is what the model wrote, with the closing end-of-turn token.
-    So `tokens[:turns[t].start]` is the context before turn t.
+    `tokens[start:end]` of the rollout is what the model wrote, with the closing end-of-turn token;
+    `tokens[:turns[t].start]` is the context before turn t.
     """
 
     kind: Kind
@@ -53,7 +58,7 @@ class Turn:
     malformed: bool = False           # failed the strict format check
     tool_error: str | None = None     # the kind of error that came back, if one did
     discarded: list[str] = field(default_factory=list)    # why earlier attempts were thrown away
-    seconds: float = 0.0              # of sampling, other rollouts' work included
+    seconds: float = 0.0              # of sampling, which is batched: other rollouts' work is in it
     tool_seconds: float = 0.0         # from the call of the tool to its result
 
     def __post_init__(self):
@@ -69,7 +74,7 @@ class Rollout:
 
     question: Question
     tokens: list[int]                 # prompt, then all that the model or a tool produced
-    sampled: list[bool]               # True where the policy chose the token, also an end of turn
+    sampled: list[bool]               # True where the policy chose the token, or the end of turn
     logprobs: list[float | None]      # of a sampled token, when it was sampled; None elsewhere
     turns: list[Turn]
     termination: str
@@ -142,80 +147,3 @@ class TurnRewards:
 
     def is_penalty(self) -> list[bool]:
         return [False] * len(self.turns) if self.penalties is None else self.penalties
-
-
-# ------------------------------------------------------------------------------------ settings
-
-WORDS = {
-    int: "a whole number",
-    float: "a number",
-    bool: "true or false",
-    str: "text",
-    NoneType: "none",
-}
-LIMITS = {
-    "least": ("of at least", operator.ge),
-    "above": ("above", operator.gt),
-    "most": ("of at most", operator.le),
-    "below": ("below", operator.lt),
-}
-
-
-class ConfigError(ValueError):
-    """A setting or a file that cannot be used; the message says what would be valid."""
-
-
-def setting(default: Any, help: str, heading: str | None = None, **limits: float) -> Any:
-    """A field of a settings dataclass: its default and its help text.
-
-    `heading` begins a new group of flags. `limits` bound a number: least=1 (at least), above=0,
-    most=1 (at most), below=1.
-    """
-    return field(default=default, metadata={"help": help, "heading": heading, "limits": limits})
-
-
-def check_settings(settings) -> None:
-    """Raise a ConfigError unless every field has its type, one of its choices, and its limits."""
-    for f in fields(settings):
-        value = getattr(settings, f.name)
-        limits = f.metadata.get("limits", {})
-        if not (has_type(value, f.type) and is_within(value, limits)):
-            raise ConfigError(f"{f.name} must be {in_words(f.type, limits)}, got {value!r}")
-
-
-def has_type(value, kind: Any) -> bool:
-    """Whether a value, perhaps from a JSON file, has this type. True is no number, 3 is a float,
-    NaN is not."""
-    if get_origin(kind) in (Union, UnionType):
-        return any(has_type(value, choice) for choice in get_args(kind))
-    if get_origin(kind) is Literal:
-        choices = get_args(kind)
-        return value in choices and type(value) is type(choices[0])
-    if get_origin(kind) is list:
-        return type(value) is list and all(has_type(item, get_args(kind)[0]) for item in value)
-    if get_origin(kind) is tuple:
-        return type(value) is tuple and len(value) == len(get_args(kind))
-    if kind is float:
-        return type(value) in (int, float) and abs(value) <= sys.float_info.max
-    if kind in WORDS:
-        return type(value) is kind
-    return isinstance(value, kind)
-
-
-def is_within(value, limits: dict[str, float]) -> bool:
-    return value is None or all(LIMITS[name][1](value, limit) for name, limit in limits.items())
-
-
-def in_words(kind: Any, limits: dict[str, float]) -> str:
-    """A type and its limits for a message: "a whole number of at least 1 or none"."""
-    if get_origin(kind) in (Union, UnionType):
-        return " or ".join(in_words(choice, limits) for choice in get_args(kind))
-    if get_origin(kind) is Literal:
-        return "one of " + ", ".join(map(str, get_args(kind)))
-    if get_origin(kind) is list:
-        return f"a list, each {in_words(get_args(kind)[0], limits)}"
-    words = WORDS.get(kind, str(kind))
-    if kind in (int, float) and limits:
-        bounds = [f"{LIMITS[name][0]} {limit:g}" for name, limit in limits.items()]
-        words += " " + " and ".join(bounds)
-    return words

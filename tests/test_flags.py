@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from minvenus.config import check
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.recipes import Recipe
+from minvenus.setting import setting
 from minvenus.settings import AgentConfig, EvalConfig, InferConfig
 from minvenus.train.settings import IGPOConfig, SFTConfig
-from minvenus.types import setting
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LEAVES = {"types", "igpo", "config", "settings", "files", "console", "flags"}
+LEAVES = {"types", "setting", "igpo", "config", "settings", "files", "console", "flags"}
 MAY_IMPORT = {  # folder or file of minvenus -> the others that it may import
     "types": set(),
-    "config": {"types"},
+    "setting": set(),
+    "config": {"setting"},
     "console": {"config"},
-    "settings": {"types", "config", "igpo"},
+    "settings": {"setting", "config"},
     "files": {"config"},
-    "flags": {"types", "config", "files", "igpo"},
-    "igpo": {"types"},
+    "flags": {"setting", "config", "files", "igpo"},
+    "igpo": {"types", "setting"},
     "text": LEAVES,
     "kernels": LEAVES,
     "model": LEAVES | {"kernels"},

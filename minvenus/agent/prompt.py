@@ -12,9 +12,9 @@ from minvenus.agent.observation import PAGE, PLAIN, ResultFormat, filled
 from minvenus.config import ConfigError, check, read_json
 from minvenus.flags import build
 from minvenus.igpo.recipes import Recipe
+from minvenus.setting import setting
 from minvenus.settings import Like, check_temperature
 from minvenus.tools import toyweb_lessons as toy
-from minvenus.types import setting
 
 AGENT_FILE = "agent.json"
 

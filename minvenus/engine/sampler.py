@@ -74,7 +74,8 @@ class Noise:
     """The uniform numbers of one sequence. Its name, made of seed, step, question and rollout,
     decides all of them."""
 
-    def __init__(self, seed: int, question: int | str, rollout: int, step: int | None = None):
+    def __init__(self, seed: int, question: int | str, rollout: int,
+                 step: int | None = None):
         if step is None:
             self._name = f"{seed}/{question}/{rollout}"
         else:
@@ -119,27 +120,17 @@ class Sampler:
     def tokens(self, sequences: list, logits: Tensor) -> list[int]:
         """The tokens of sequences with one distribution; tests put others in their place."""
         sampling = sequences[0].job.sampling
-        noise = []
-        if sampling.temperature > 0:
-            noise = [sequence.noise.draw() for sequence in sequences]
-        written = [sequence.written for sequence in sequences]
-        return sample(logits, sampling, noise, self.width, written)
+        written = []
+        if sampling.presence_penalty:
+            written = [sequence.written for sequence in sequences]
+        z = drawn_logits(logits.float(), sampling, self.width, written)           # [B, W]
+        if sampling.temperature == 0:
+            return z.argmax(dim=-1).tolist()
 
-
-def sample(logits: Tensor, sampling: Sampling, noise: list[float], width: int,
-           written: list[list[int]]) -> list[int]:
-    """One token for every row of logits [B, V].
-
-    noise    a uniform number per row; unused when greedy
-    width    W, ids below it may be drawn
-    written  the ids that each row has written in this turn, for the presence penalty
-    """
-    z = drawn_logits(logits.float(), sampling, width, written)                    # [B, W]
-    if sampling.temperature == 0:
-        return z.argmax(dim=-1).tolist()
-    weights = z.softmax(dim=-1)
-    uniform = torch.tensor(noise, dtype=torch.float64, device=z.device)           # [B]
-    return invert(weights, uniform).tolist()
+        weights = z.softmax(dim=-1)
+        noise = [sequence.noise.draw() for sequence in sequences]
+        uniform = torch.tensor(noise, dtype=torch.float64, device=z.device)       # [B]
+        return invert(weights, uniform).tolist()
 
 
 def plain_logprobs(logits: Tensor, tokens: list[int], temperature: float) -> list[float]:
@@ -159,7 +150,8 @@ def scaled(logits: Tensor, temperature: float) -> Tensor:
 
 def drawn_logits(logits: Tensor, sampling: Sampling, width: int,
                  written: list[list[int]]) -> Tensor:
-    """What tokens are drawn from: logits [B, V] -> [B, W], -inf where an id is cut off."""
+    """What tokens are drawn from: logits [B, V] -> [B, W], -inf where an id is cut off. `written`:
+    the ids that each row has in this turn, for the presence penalty."""
     z = logits[:, :width]
     if sampling.presence_penalty:
         z = z.clone()

@@ -31,11 +31,13 @@ from minvenus.agent.load import load_scorer
 from minvenus.config import ConfigError, check, read_json
 from minvenus.console import table
 from minvenus.experiments.compare import run
+from minvenus.experiments.results import Table
 from minvenus.files import latest_checkpoint
 from minvenus.igpo.gain import belief, wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import SavedBatch, load_batch
+from minvenus.setting import setting
 from minvenus.settings import Hops
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import Case, ToyTools, ToyWeb, visit_labels
@@ -47,7 +49,6 @@ from minvenus.tools.toyweb_lessons import (
     teach,
     tool_response,
 )
-from minvenus.types import setting
 
 KINDS = ("right", "wrong", "repeated", "failed")
 
@@ -186,7 +187,7 @@ def visits_of(batch: SavedBatch, web: ToyWeb) -> list[Visit]:
     return visits
 
 
-def visit_table(visits: list[Visit]) -> list[list[str]]:
+def visit_table(visits: list[Visit]) -> Table:
     rows = [["visit", "hop", "count", "mean", "spread", "positive"]]
     for kind in KINDS:
         by_hop: dict[str, list[float]] = {}
@@ -251,7 +252,7 @@ def probe_turns(case: Case) -> dict[str, tuple[str, str]]:
     }
 
 
-def probe_table(models: dict[str, Path], recipe: Recipe) -> list[list[str]]:
+def probe_table(models: dict[str, Path], recipe: Recipe) -> Table:
     """The mean gain of every probe under each model."""
     columns = [probe_gains(model, recipe) for model in models.values()]
     rows = [["turn", *models]]
@@ -273,7 +274,8 @@ def probe_gains(model: Path, recipe: Recipe) -> dict[str, list[float]]:
             probe = assistant(f" {case.relations[1]}.", call)
             messages = [*opening, probe, tool_response(observation), assistant(LEAD_IN, "")]
             ids, _, spans = stream(messages, tokenizer)
-            before, after = score(ids, [spans[2][0], spans[3][0]], wrapped.ids)
+            starts = [start for start, _ in spans[2:4]]        # of the probe, of the turn after it
+            before, after = score(ids, starts, wrapped.ids)
             old = belief(before[wrapped.start:], recipe.gain)
             new = belief(after[wrapped.start:], recipe.gain)
             gains.setdefault(name, []).append(new - old)

@@ -27,13 +27,16 @@ from typing import Any
 
 from minvenus.config import ConfigError, check, one_of
 from minvenus.console import table
+from minvenus.experiments.results import Table
 from minvenus.igpo.credit import Credit, assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import SavedBatch
 from minvenus.report.source import read_records
 from minvenus.report.xray import write_page
-from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn, setting
+from minvenus.setting import setting
+from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn
 
+Columns = dict[str, list[list]]           # name -> a number for each turn of each rollout
 ANSWER = "<think>\n</think>\n\n<answer>\n(its words are not known)\n</answer>"   # of the last turn
 
 
@@ -149,7 +152,8 @@ class Record:
             raise ConfigError("give kinds, and gains or logprobs, one of the two")
         if self.kinds[-1] == "visit":
             raise ConfigError("the last turn cannot be a visit: nothing follows that it could gain")
-        for name, count in (("gains", turns - 1), ("logprobs", turns), ("malformed", turns)):
+        lengths = {"gains": turns - 1, "logprobs": turns, "malformed": turns}
+        for name, count in lengths.items():
             entries = getattr(self, name)
             if entries is not None and len(entries) != count:
                 raise ConfigError(f"{name} must have {count} entries, one for each turn (gains: "
@@ -209,7 +213,8 @@ def as_json(samples: list[Sample], credit: Credit) -> str:
         rollout = {"group": sample.group, "kinds": sample.rollout.kinds}
         rollout["malformed"] = sample.rollout.malformed
         rollouts.append(rollout | asdict(credit.of_rollout(i, sample.group)))
-    rounded = json.loads(json.dumps(rollouts), parse_float=lambda text: round(float(text), 12))
+    text = json.dumps(rollouts)
+    rounded = json.loads(text, parse_float=lambda digits: round(float(digits), 12))
     return json.dumps(rounded)
 
 
@@ -226,16 +231,18 @@ def statistics(samples: list[Sample], credit: Credit) -> str:
     return "\n".join(lines)
 
 
-def columns(samples: list[Sample], credit: Credit, recipe: Recipe) -> dict[str, list[list]]:
-    """name -> a number for each turn of each rollout. V is the belief before it; * a penalty."""
+def columns(samples: list[Sample], credit: Credit, recipe: Recipe) -> Columns:
+    """V is the belief before the turn; a star marks a penalty."""
     record = credit.record
     rewards = []
     z = []
     for i, reward in enumerate(credit.rewards):
         malformed_answer = samples[i].rollout.malformed[-1] and recipe.format_penalty is not None
         penalties = [*reward.is_penalty(), malformed_answer]
-        cells = [cell(number) for number in [*reward.turns, reward.outcome]]
-        rewards.append([text + "*" * mark for text, mark in zip(cells, penalties, strict=True)])
+        cells = []
+        for number, marked in zip([*reward.turns, reward.outcome], penalties, strict=True):
+            cells.append(cell(number) + "*" * marked)
+        rewards.append(cells)
         z.append([*record.turn_z[i], record.outcome_z[i]])
     return {
         "V": credit.beliefs,
@@ -247,7 +254,7 @@ def columns(samples: list[Sample], credit: Credit, recipe: Recipe) -> dict[str, 
     }
 
 
-def turn_table(samples: list[Sample], columns: dict[str, list[list]]) -> list[list[str]]:
+def turn_table(samples: list[Sample], columns: Columns) -> Table:
     rows = [["rollout", "turn", "kind", *columns]]
     for i, sample in enumerate(samples):
         for t, kind in enumerate(sample.rollout.kinds):

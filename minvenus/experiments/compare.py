@@ -36,9 +36,9 @@ from minvenus.experiments.methods import CHANGES, METHODS, check_names, method_s
 from minvenus.files import latest_checkpoint, step_name, write_json, write_text
 from minvenus.flags import save_config
 from minvenus.igpo.recipes import RECIPES
+from minvenus.setting import setting
 from minvenus.settings import Hops
 from minvenus.train.settings import SFTConfig
-from minvenus.types import setting
 
 SECONDS = 0.017         # of one core for a one-hop rollout, its training, its share of evaluations
 

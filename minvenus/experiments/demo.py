@@ -17,8 +17,8 @@ from minvenus.console import clock
 from minvenus.experiments import audit
 from minvenus.experiments.compare import CompareConfig, run, train
 from minvenus.report.run_page import write_run_page
+from minvenus.setting import setting
 from minvenus.train.settings import SFTConfig
-from minvenus.types import setting
 
 RECIPE = "uncentred"
 

@@ -43,7 +43,7 @@ from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.igpo.rewards import turn_rewards
 from minvenus.report.curves import line_plot
 from minvenus.report.page import Html
-from minvenus.types import setting
+from minvenus.setting import setting
 
 RIGHT, WRONG, STOP = 0, 1, 2       # choices
 START = (0.30, 0.55, 0.15)         # their probabilities before training
@@ -69,7 +69,11 @@ PROFILES = {                       # right visits at hop 1..4; all but `measured
     "noisy": Gains((0.8, 0.8, 0.8, 0.8), (1.0, 1.0, 1.0, 1.0), wrong_noise=1.0),
     # of a tiny language model on a toy web, before its RL
     "measured": Gains(
-        (0.47, 0.43, 0.45, 0.40), (0.25, 0.13, 0.19, 0.06), wrong=-0.05, wrong_noise=0.23),
+        right=(0.47, 0.43, 0.45, 0.40),
+        right_noise=(0.25, 0.13, 0.19, 0.06),
+        wrong=-0.05,
+        wrong_noise=0.23,
+    ),
 }
 
 

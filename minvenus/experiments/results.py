@@ -186,7 +186,9 @@ def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]], starts: int = 0)
 def page_of(runs: Runs, listed: dict[str, Table], plan: dict) -> str:
     recipes = dict.fromkeys(method.split()[0] for method in runs)
     words = [(recipe, RECIPE_WORDS[recipe]) for recipe in recipes]
-    tables = [page.table(rows[0], rows[1:], title) for title, rows in listed.items()]
+    tables = []
+    for title, (head, *rows) in listed.items():
+        tables.append(page.table(head, rows, title))
     plots = []
     for metric in PLOTS:
         plot = plot_of(runs, metric)

@@ -52,7 +52,7 @@ class GroupStats:
 
 @dataclass(frozen=True)
 class AdvantageRecord:
-    """Advantages and every number they were made of, for reports and tests."""
+    """Advantages and all intermediate numbers, for reports and tests."""
 
     advantages: list[list[float]]            # A[i][t], T_i entries, the last turn's included
     terms: list[PerTurn]                     # r~[i][t], T_i entries: what the sum adds up
@@ -152,7 +152,7 @@ def z_score(value: float, mean: float, spread: float, recipe: Recipe) -> float:
 
 
 def ig_scale(outcome_z: list[float], turn_z: list[PerTurn]) -> tuple[float, float, float]:
-    """(mean |z_O|, mean |z_IG|, s): s brings the second to the first.
+    """(mean |z_O|, mean |z_IG|, s): s scales mean |z_IG| to mean |z_O|.
 
     Where no group has two different outcomes mean |z_O| is 0: the floor then keeps the turn
     rewards at a mean size of 0.3. The cap bounds s where most z_IG are 0, as in groups with a
@@ -184,7 +184,7 @@ def turn_terms(turn_z: PerTurn, outcome_z: float, factor: float, recipe: Recipe)
 def turn_returns(terms: PerTurn, penalties: list[bool], recipe: Recipe) -> list[float]:
     """The discounted sum of the terms from each turn on. The last term is never absent.
 
-    discount_over="turns":    an absent term adds nothing and still costs a factor gamma.
+    discount_over="turns":    an absent term adds nothing; later terms are discounted all the same.
     discount_over="rewards":  only rewarded turns cost a factor gamma. A turn without a reward
                               takes the return of the next rewarded turn; it skips penalties,
                               unless penalty_scope="segment" shares them.

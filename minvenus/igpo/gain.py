@@ -6,6 +6,9 @@ r"""Information gain: how much a turn raised the model's own belief in the truth
     IG_b = V_b - V_b'                                    else only visits b; b' is the visit
                                                          before b, or 0 where there is none
 
+The code counts turns from 0, so V_t is beliefs[t], the belief *before* turn t: turn t moved it from
+beliefs[t] to beliefs[t + 1].
+
     g      the truth, L tokens: the first accepted answer to the question
     h_t    the context after turn t and its observation; h_0 is the prompt alone
     pi     the policy before this step's update, at the sampling temperature
@@ -17,14 +20,13 @@ equations. This is the text that is scored, as the model sees it, with the defau
     ... <|im_start|>assistant\n<think>\n           the end of h_t: a turn is to be written
     Now there's enough information to answer\n     the wrapper: a thought (lead_in),
     </think>\n\n<answer>\n                         its end, and an opened answer
-    Paris                                          g, scored: would the model say it now?
+    Paris                                          g: only these tokens are scored
 
 A belief is no value function: nothing is learned for it, and it does not predict a return. A
 gain is a number: no gradient flows through it. The last turn never has one.
 
-Turns count from 0 in the code, and beliefs[t] is that of the context *before* turn t: turn t moved
-it from beliefs[t] to beliefs[t + 1]. No model is used here: this file says where the truth is to
-be scored, and is given the log-probs.
+No model is used here: this file lists the places where the truth is to be scored, and its log-probs
+there are arguments.
 """
 
 import math
@@ -40,7 +42,7 @@ def belief(logprobs: list[float], gain: str) -> float:
         raise ValueError("no token of the truth was scored: its log-probs were not measured")
     mean = math.fsum(logprobs) / len(logprobs)
     if not math.isfinite(mean):
-        raise ValueError(f"the truth's mean log-prob is {mean}: what is not finite is no belief")
+        raise ValueError(f"the truth's mean log-prob is {mean}: it must be finite")
     return mean if gain == "log_prob" else math.exp(mean)
 
 

@@ -27,7 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from minvenus.types import check_settings, setting
+from minvenus.setting import check_settings, setting
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def policy_losses(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor,
 
 
 def k3(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    """The low-variance estimate of KL(pi || pi_ref) at tokens sampled from pi.
+    """The low-variance estimate of KL(pi || pi_ref) at sampled tokens; exact where pi_old is pi.
 
     It is never negative, and 0 where they agree.
     """
@@ -112,10 +112,10 @@ def k3(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
 @torch.no_grad()
 def loss_stats(logprobs: Tensor, old_logprobs: Tensor, ref_logprobs: Tensor | None,
                advantages: Tensor, weights: Tensor, config: LossConfig) -> dict[str, float]:
-    """What to watch the loss of a pack by. All but the two ratios add up over the packs of a step.
+    """Statistics of a pack. All but the two ratios add up over the packs of a step.
 
     policy_loss and kl are the two sums of the loss. clipped and dual_clipped are how many tokens
-    have lost their gradient, approx_kl is the sum of log pi_old - log pi.
+    have no policy gradient because of clipping; approx_kl is the sum of log pi_old - log pi.
     """
     log_ratio = log_ratios(logprobs, old_logprobs)
     ratios = log_ratio.exp()

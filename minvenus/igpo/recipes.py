@@ -1,4 +1,5 @@
-"""Recipes: every choice between the measurements and the advantages of a batch; five have names.
+"""A recipe is every setting that turns log-probs of the truth and outcomes into advantages. Five
+recipes have names.
 
 Flags, pages, the comparison, the lab and the documents take their names, words and numbers from
 here. The other files of igpo/ write a field as name="value"; docs/recipes.md shows what each does.
@@ -7,7 +8,7 @@ here. The other files of igpo/ write a field as name="value"; docs/recipes.md sh
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from minvenus.types import check_settings, setting
+from minvenus.setting import check_settings, setting
 
 
 @dataclass(frozen=True)
@@ -19,13 +20,13 @@ class Recipe:
     gain: Literal["log_prob", "prob"] = setting(
         "log_prob", "belief in the truth: its mean log-prob, or the exponential of that")
     browse: Literal["replicate", "segment", "off"] = setting(
-        "replicate", "gains on visits and copied to their searches, on visits, or on every turn")
-    # the text that is scored, no flags: 2 newlines as the template renders it, 1 as released; the
-    # thought before the truth, which is the one of the model's agent.json
+        "replicate", "gains: of visits, copied to searches; segment: of visits; off: of every turn")
+    # The text that is scored; no flags. 2 newlines as the template renders it, 1 as released.
+    # lead_in is the thought before the truth: training takes the one of the model's agent.json.
     newlines_after_think: Literal[1, 2] = 2
     lead_in: str = "Now there's enough information to answer"
 
-    # rewards.py: what a malformed turn is paid
+    # rewards.py: the reward of a malformed turn
     format_penalty: float | None = setting(
         1.0, "reward of a malformed turn is minus this; none: it keeps its reward", least=0)
     penalty_scope: Literal["turn", "segment"] = setting(
@@ -33,11 +34,11 @@ class Recipe:
 
     # advantage.py: how rewards are compared, and what a turn gets of later ones
     normalize: Literal["scaled", "separate", "joint", "none"] = setting(
-        "scaled", "z-scores with IG-Scale; without; of all rewards together; raw rewards")
+        "scaled", "z-scores: scaled by IG-Scale, separate, joint with outcomes; none: raw rewards")
     center_gain: bool = setting(
         True, "subtract the group's mean from turn rewards; from outcomes always")
     spread: Literal["std", "rms", "one"] = setting(
-        "std", "divide turn rewards by their std, by their root mean square, or not at all")
+        "std", "what divides turn rewards: std; rms, their root mean square; one: nothing")
     ig_weight: float = setting(1.0, "factor on the z-scores of turn rewards")
     outcome_on: Literal["last", "every"] = setting(
         "last", "the z-score of the outcome counts on the last turn, or on every rewarded turn")
@@ -54,8 +55,8 @@ class Recipe:
 
     @classmethod
     def released(cls, **changes) -> "Recipe":
-        """Gains stay on visits, the searches before a visit share its return, and a penalty leaks
-        to the searches before it.
+        """Gains stay on visits, the searches before a visit share its return, and a penalty is
+        also given to the searches before it.
 
         Only rewards and advantages: what else the script does differently is in docs/recipes.md.
         """
@@ -87,8 +88,8 @@ RECIPES = {
     "paper": Recipe.paper(),
     "released": Recipe.released(),
     "raw_ig": Recipe.raw_ig(),
-    # gains that are not centred are raw_ig's idea; returns of them, and the root mean square, are
-    # ours: it is never almost 0, as the std of equal gains is
+    # Not centring is raw_ig's idea. Ours: discounted returns, and the root mean square, which is
+    # not near 0 where all gains are equal, as their std is.
     "uncentred": Recipe.paper(center_gain=False, spread="rms"),
 }
 RECIPE_WORDS = {
@@ -102,6 +103,6 @@ RECIPE_WORDS = {
     "raw_ig": "The released code's mode against short rollouts: gains are divided and not "
               "centred, every rewarded turn also gets the answer's z-score, and nothing of later "
               "turns is added.",
-    "uncentred": "Ours: the paper's, but gains are not compared with the group's mean. Whatever "
-                 "helped is paid, and a further turn costs nothing.",
+    "uncentred": "Ours: the paper's, but gains are not compared with the group's mean. A gain "
+                 "above 0 is a reward above 0, and a further turn costs only the factor gamma.",
 }

@@ -8,6 +8,8 @@
     gains             .       .       a      .       b      .       .
     replicate         a       a       a      b       b      .       outcome
     segment           .       .       a      .       b      .       outcome
+    replicate, visit a malformed, penalty_scope="turn":
+                      a       a      -1      b       b      .       outcome
 
 The turns from just after one visit through the next are a segment. A dot is an absent reward
 (None). It is not 0: it enters no mean and no standard deviation later. With browse="replicate" a
@@ -37,9 +39,8 @@ def turn_rewards(kinds: list[str], gains: PerTurn, malformed: list[bool],
     if not recipe.use_gain:
         return TurnRewards([None] * (len(kinds) - 1), outcome)
 
-    # With copies, penalty_scope is the order of two steps. A penalty that is set first counts as
-    # the reward of its segment and is copied to the searches before it; one that is set last
-    # stays on its own turn. Without copies both orders give the same rewards: then turn_returns
+    # penalty_scope="segment" penalises before copying, so that searches copy the penalty; "turn"
+    # penalises after it. Without copies both give the same rewards: then turn_returns
     # (advantage.py) decides whether a penalty's return is shared.
     rewards = list(gains[:-1])
     penalties = [False] * len(rewards)

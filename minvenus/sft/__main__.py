@@ -26,8 +26,9 @@ from minvenus.console import one_line_errors
 from minvenus.evaluation.judge import Judge, WordGrader, make_grader
 from minvenus.files import claimed, read_record, read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
+from minvenus.setting import setting
 from minvenus.sft.clean import clean
-from minvenus.types import UNKNOWN, Question, setting
+from minvenus.types import UNKNOWN, Question
 
 BAD_LINES_SHOWN = 10
 COPIES = {"<=50": 1, "51-100": 2, ">100": 5}     # bucket of turns -> how often a record is written

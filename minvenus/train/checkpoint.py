@@ -38,7 +38,7 @@ from minvenus.model.precision import PRECISION, device_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder, start_model
 from minvenus.text.tokenizer import TINY, Tokenizer
-from minvenus.train.parallel import on_rank_0, shard, size, whole_tensors
+from minvenus.train.parallel import on_rank_0, shard, size, use_device, whole_tensors
 from minvenus.train.plan import check_memory
 
 MOMENTS = ("exp_avg", "exp_avg_sq")          # what AdamW has for a parameter, beside its step count
@@ -53,6 +53,8 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
 
     It has new adapters if these are what is trained, and is split over the ranks.
     """
+    device = device_of(config.device)
+    use_device(device)
     check_memory(config, size())
     folder = start_folder(config.model)
     rank = adapter_rank(folder) if folder else 0
@@ -61,7 +63,6 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
                           f"{config.lora_rank}: use {rank}, or remove its folder adapter to begin "
                           "a new one on the merged weights")
 
-    device = device_of(config.device)
     dtype = PRECISION[device].engine if config.lora_rank else torch.float32
     model = start_model(config.model, device, config.seed, dtype)
     tokenizer = Tokenizer.from_file(folder or TINY)

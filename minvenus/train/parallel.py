@@ -42,6 +42,12 @@ def size() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
+def use_device(device: str) -> None:
+    """Under torchrun each rank has a GPU of its own."""
+    if device == "cuda" and size() > 1:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+
+
 def check_ranks(config: SFTConfig | IGPOConfig) -> None:
     """Refuse more processes than a step has questions or trajectories."""
     setting = "questions" if isinstance(config, IGPOConfig) else "batch"
@@ -64,8 +70,6 @@ def processes() -> Iterator[None]:
         yield
         return
 
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     dist.init_process_group(backend, timeout=LONGEST_WAIT)
 

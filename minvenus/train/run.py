@@ -117,9 +117,10 @@ class Run:
         self.model, self.optimizer, self.tokenizer_files = model, optimizer, tokenizer_files
         start = on_rank_0(model_fingerprint, str(start_folder(self.config.model)))
         self.data = digest([data, start])
-        self.done = self.resume()
+        done = self.resume()
+        self.files = StepFiles(self.name, self.folder, done, self.config.steps)
+        self.done = done
         self.whole = True
-        self.files = StepFiles(self.name, self.folder, self.done, self.config.steps)
 
         with stop_on_signals() as stop:
             while self.done < self.config.steps and not any(everywhere(bool(stop))):

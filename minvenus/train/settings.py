@@ -12,8 +12,8 @@ from typing import Literal, get_args
 from minvenus.config import MODELS, ConfigError, ModelConfig, check
 from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
+from minvenus.setting import setting
 from minvenus.settings import Device, Hops, Like, check_temperature, check_tools
-from minvenus.types import setting
 
 Preset = Literal["tiny", "qwen3-0.6b", "qwen3-4b-lora", "dr-venus-4b"]
 PAGE_SIZE = 16                        # tokens of a page of the cache, in training

@@ -101,12 +101,12 @@ class Row:
 
 def make_row(rollout: Rollout, advantages: list[float]) -> Row:
     """Each turn's advantage on its sampled tokens; prompts and observations are not trained."""
+    tokens = torch.tensor(rollout.tokens, dtype=torch.int32)
     sampled = torch.tensor(rollout.sampled)
     old_logprobs = [logprob for logprob in rollout.logprobs if logprob is not None]
     spans = [(turn.start, turn.end) for turn in rollout.turns]
-    per_token = token_advantages(advantages, spans, len(rollout.tokens))
-    example = Example(torch.tensor(rollout.tokens, dtype=torch.int32), sampled)
-    return Row(example, torch.tensor(old_logprobs), torch.tensor(per_token)[sampled])
+    per_token = torch.tensor(token_advantages(advantages, spans, len(tokens)))
+    return Row(Example(tokens, sampled), torch.tensor(old_logprobs), per_token[sampled])
 
 
 def igpo_update(model: Qwen3, optimizer, batch: Batch, credit: Credit,
@@ -121,7 +121,8 @@ def igpo_update(model: Qwen3, optimizer, batch: Batch, credit: Credit,
 def train_on(rows: list[Row], model: Qwen3, optimizer, config: IGPOConfig, step: int) -> Stats:
     """One optimiser step for each mini-batch.
 
-    One without any signal costs no optimiser step, unless there is a KL term.
+    A mini-batch without any signal costs no optimiser step, unless there is a KL term, which is
+    the default.
     """
     updates: list[Stats] = []
     for minibatch in minibatches(rows, config, step):
@@ -157,7 +158,7 @@ def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> Stats:
     for pack in rank_packs([row.example for row in rows], config.pack_tokens):
         logprobs, entropies = pack_logprobs(model, pack, config.temperature, entropy=True)
         if not pack.rows:
-            logprobs.sum().backward()                # a gradient of 0
+            logprobs.sum().backward()    # an empty pack: all ranks run equally many
             continue
         weights = token_weights(pack.segments, config.loss.aggregate, len(minibatch), tokens)
         inputs = loss_inputs([rows[i] for i in pack.rows], logprobs, weights)
@@ -175,11 +176,18 @@ def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> Stats:
 
 def loss_inputs(rows: list[Row], logprobs: Tensor, weights: Tensor) -> LossInputs:
     """The tensors of igpo_loss, [M] each, of the rows of a pack."""
-    old_logprobs = torch.cat([row.old_logprobs for row in rows]).to(logprobs.device)
-    advantages = torch.cat([row.advantages for row in rows]).to(logprobs.device)
+    device = logprobs.device
+    old_logprobs = torch.cat([row.old_logprobs for row in rows])
+    advantages = torch.cat([row.advantages for row in rows])
     references = [row.ref_logprobs for row in rows if row.ref_logprobs is not None]
-    ref_logprobs = torch.cat(references).to(logprobs.device) if references else None
-    return logprobs, old_logprobs, ref_logprobs, advantages, weights.to(logprobs.device)
+    ref_logprobs = torch.cat(references).to(device) if references else None
+    return (
+        logprobs,
+        old_logprobs.to(device),
+        ref_logprobs,
+        advantages.to(device),
+        weights.to(device),
+    )
 
 
 @torch.no_grad()
@@ -204,10 +212,14 @@ def statistics(loss: Tensor, entropies: Tensor, inputs: LossInputs, config: IGPO
     """The numbers of a pack: sums over its tokens, or extremes."""
     logprobs, old_logprobs, *_ = inputs
     gaps = (logprobs - old_logprobs).abs()
-    sums = torch.stack([loss, entropies.sum(), gaps.sum(), gaps.max()]).tolist()
-    stats = loss_stats(*inputs, config.loss)
-    stats["loss"], stats["entropy"], stats["logprob_gap_mean"], stats["logprob_gap"] = sums
-    return stats
+    tensors = {
+        "loss": loss,
+        "entropy": entropies.sum(),
+        "logprob_gap_mean": gaps.sum(),
+        "logprob_gap": gaps.max(),
+    }
+    numbers = torch.stack([*tensors.values()]).tolist()        # one wait for the device
+    return dict(zip(tensors, numbers, strict=True)) | loss_stats(*inputs, config.loss)
 
 
 def minibatch_statistics(packs: list[Stats], tokens: int, config: IGPOConfig) -> Stats:

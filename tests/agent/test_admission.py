@@ -166,7 +166,7 @@ def test_those_that_wait_start_in_their_order_and_their_clock_starts_then():
 def test_those_that_wait_when_the_user_stops_end_once():
     ended = []
     policy = policy_for([search()], pages=ONE, page_size=PAGE)
-    scripted.run_groups(
+    groups = scripted.run_groups(
         policy,
         budget(6, CONTEXT),
         questions=[Question(f"q{i}", "Pet?", ["cat"]) for i in range(4)],
@@ -174,6 +174,10 @@ def test_those_that_wait_when_the_user_stops_end_once():
         watch=lambda event, e: ended.extend([e.question.id] if event == "end" else []),
     )
     assert ended == ["q0", "q1", "q2", "q3"]
+    for [rollout] in groups:
+        assert (rollout.termination, rollout.error) == ("error", "stopped by the user")
+        assert rollout.turns[-1].seconds < 60
+    assert not any(rollout.sampled), "the last one, before its first turn"
 
 
 def test_a_rollout_keeps_its_pages_while_its_tool_takes_long_and_others_run_through():
@@ -196,15 +200,6 @@ def test_a_rollout_keeps_its_pages_while_its_tool_takes_long_and_others_run_thro
         watch=watch,
     )
     assert ended[-1] == "q0" and len(ended) == 5 and policy.engine.counters().preemptions == 0
-
-
-def test_a_stop_ends_those_that_wait_before_their_first_turn():
-    policy = policy_for([search(), answer()], pages=ONE, page_size=PAGE)
-    [group] = scripted.run_groups(policy, budget(6, CONTEXT), n=3, stop=True)
-    for rollout in group:
-        assert (rollout.termination, rollout.error) == ("error", "stopped by the user")
-        assert rollout.turns[-1].seconds < 60
-    assert not any(group[2].sampled)
 
 
 # --------------------------------------------------------------------------------- the shipped loop

@@ -111,3 +111,17 @@ def test_a_text_whose_first_piece_has_exactly_as_many_tokens_as_are_allowed_is_c
     text = "ab " * observation.PIECE
     limit = tokens(text[: observation.PIECE])
     assert "\n[cut: " in cap_text(text, TOKENIZER, limit)
+
+
+class HundredCharactersPerToken:
+    def untrusted_offsets(self, text):
+        return [(0, start, start + 100) for start in range(0, len(text), 100)]
+
+    def encode_untrusted(self, text):
+        return [0] * len(self.untrusted_offsets(text))
+
+
+def test_a_long_text_of_few_tokens_is_cut_all_the_same():
+    capped = cap_text("=" * 1000, HundredCharactersPerToken(), 10)
+    assert capped == "=" * 160 + "\n[cut: 160 of 1,000 characters shown]"
+    assert cap_text("=" * 160, HundredCharactersPerToken(), 10) == "=" * 160

@@ -65,19 +65,6 @@ def test_samples_do_not_depend_on_what_else_is_in_the_batch():
     assert other != together and len({tuple(c.tokens) for c in together[1]}) == 3
 
 
-@pytest.mark.parametrize(
-    "length", (31, 32, 33, 34)
-)  # 32 tokens are computed: a fork at a page's border
-def test_a_group_on_shared_pages_samples_what_separate_sequences_sample(length):
-    sampling, prompt = Sampling(10, temperature=0.8), PROMPTS[2][:length]
-    shared = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5))
-    group = shared.turn(shared.open_group([list(prompt) for _ in range(4)], "q"), sampling)
-    for rollout, completion in enumerate(group):
-        engine = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5))
-        [alone] = engine.turn([engine.open(list(prompt), "q", rollout)], sampling)
-        assert alone.tokens == completion.tokens and close([alone.logprobs], [completion.logprobs])
-
-
 def test_a_sequence_may_fill_the_pool_exactly_and_no_more():
     engine = poisoned(Engine(MODEL, pages=4, page_size=4))
     [[c]] = engine.generate(
@@ -143,15 +130,6 @@ def test_preempted_sequences_give_the_same_tokens_and_log_probs(pages):
     assert engine.counters().preemptions > 0 and engine.counters().pages_peak <= pages
 
 
-def test_preemption_in_the_middle_of_a_turn_goes_on_where_it_was():
-    engine = poisoned(Engine(MODEL, pages=20, page_size=4))
-    old, young = engine.open(list(PROMPTS[1])), engine.open(list(PROMPTS[3]), rollout=1)
-    long = Sampling(40, temperature=0)
-    completions = engine.turn([old, young], long)
-    assert engine.counters().preemptions > 0
-    assert [c.tokens for c in completions] == [naive_greedy(MODEL, PROMPTS[i], 40) for i in (1, 3)]
-
-
 @pytest.mark.parametrize("copy", ["merged", "packed", "plain"])
 def test_new_weights_make_new_tokens_and_new_scores(copy, monkeypatch):
     if copy == "packed":
@@ -185,14 +163,6 @@ def test_weights_may_not_change_in_the_middle_of_a_turn():
     assert engine.pool.used == 0 and not engine.scheduler.running()
     with pytest.raises(ValueError, match="sequence 0 is closed"):
         engine.start(sequence, GREEDY)
-
-
-def test_the_stop_id_ends_the_turn_and_belongs_to_it():
-    stop = WANTED[1][4]
-    before = WANTED[1].index(stop)
-    engine = Engine(MODEL, pages=100, page_size=4)
-    [[c]] = engine.generate([PROMPTS[1]], Sampling(12, temperature=0, stop_ids=(stop,)))
-    assert c.tokens == WANTED[1][: before + 1]
 
 
 def test_a_presence_penalty_counts_the_tokens_of_this_turn_only():

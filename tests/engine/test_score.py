@@ -149,20 +149,6 @@ def test_a_scored_fork_gives_its_pages_to_those_that_wait():
     check_engine(engine)
 
 
-def test_scoring_goes_on_when_its_source_has_lost_its_pages():
-    """The older turn takes the idle prefix's pages while the continuations are scored; they come
-    back in chunks of 4 tokens."""
-    engine = poisoned(Engine(MODEL, pages=16, page_size=4, step_tokens=4))
-    old, prefix = engine.open(TOKENS[:20]), engine.open(TOKENS[:30], 1)
-    engine.start(old, Sampling(30, temperature=0))
-    continuations = [ANSWER, TOKENS[40:52], [7]]
-    assert close(
-        engine.score(prefix, continuations),
-        [naive_scores(MODEL, TOKENS[:30], c) for c in continuations],
-    )
-    assert engine.counters().preemptions > 0
-
-
 def some(low, high, most):
     return st.lists(st.integers(low, high), min_size=1, max_size=most)
 

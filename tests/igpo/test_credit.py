@@ -118,7 +118,7 @@ def test_a_belief_that_is_missing_or_not_finite_is_an_error_with_the_place():
         assign_credit([whole, missing], Recipe(browse="off"))
     infinite = replace(whole, truth_logprobs=logprobs_of(-2.0, None, float("-inf"), None))
     with pytest.raises(
-        ValueError, match=r"rollout 1, context before turn 2: .* -inf: .* not finite"
+        ValueError, match=r"rollout 1, context before turn 2: .* -inf: it must be finite"
     ):
         assign_credit([whole, infinite], Recipe())
 

@@ -140,6 +140,7 @@ def test_the_base_beside_the_adapters_shares_its_tensors_and_runs_in_the_engine(
     shared = base_of(model)
     for name, parameter in shared.named_parameters():
         assert parameter.data_ptr() == model.get_parameter(name).data_ptr()
+        assert not model.get_parameter(name).requires_grad
     prompt, greedy = [[1, 2, 3]], Sampling(6, temperature=0.0)
     [[ours]], [[theirs]] = (Engine(m, 16, 4).generate(prompt, greedy) for m in (shared, base))
     assert ours == theirs

@@ -13,10 +13,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from minvenus.config import ModelConfig
+from minvenus.config import ConfigError, ModelConfig
 from minvenus.model import weights
+from minvenus.model.precision import device_of
 from minvenus.model.qwen3 import Qwen3
-from minvenus.model.weights import load, model_fingerprint, save
+from minvenus.model.weights import load, model_fingerprint, save, start_model
 from tests.model.checkpoints import INDEX, TIED, UNTIED, same
 
 # ----------------------------------------------------------------------------------- round trips
@@ -144,7 +145,23 @@ def test_peak_memory_while_loading_stays_under_1_2_times_the_weights(single, tmp
         assert 0.9 < float(ratio) < 1.2
 
 
-# ----------------------------------------------------------------------------------- fingerprint
+# ------------------------------------------------------------- which model, and on which device
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-base"])
+def test_the_start_model_has_the_type_asked_for(name):
+    assert start_model(name, "cpu", 0, torch.bfloat16).head_weight.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_auto_is_a_gpu_if_there_is_one_and_cuda_without_one_is_refused(gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    assert device_of("cpu") == "cpu" and device_of("auto") == ("cuda" if gpu else "cpu")
+    if gpu:
+        assert device_of("cuda") == "cuda"
+    else:
+        with pytest.raises(ConfigError, match="torch sees no GPU"):
+            device_of("cuda")
 
 
 def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(

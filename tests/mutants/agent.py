@@ -107,7 +107,7 @@ MUTANTS = (
         "an error between an observation and the next turn leaves a record that cannot be read",
         LIMITS + "test_an_error_at_any_moment_leaves_a_whole_rollout",
         "minvenus.agent.rollout:RolloutLoop._cut",
-        "if episode.stream.awaits_turn:",
+        "if episode.stream.needs_turn:",
         "if episode.writing:",
     ),
     mutant(
@@ -131,7 +131,11 @@ MUTANTS = (
         "the turn that an endpoint's error cut off counts as a format error",
         "agent/test_remote.py::"
         "test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns",
-        ("minvenus.agent.episode:Episode.end", "malformed and (graded or not last)", "malformed"),
+        (
+            "minvenus.agent.episode:Episode.end",
+            "malformed and (check_last or not last)",
+            "malformed",
+        ),
     ),
     mutant(
         54,
@@ -197,7 +201,7 @@ MUTANTS = (
     mutant(
         55,
         "a model is not told what its folder says",
-        "agent/test_policy.py::"
+        "agent/test_load.py::"
         "test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
         ("minvenus.agent.prompt:read_format", "path is not None and path.is_file()", "False"),
     ),
@@ -229,5 +233,27 @@ MUTANTS = (
         "a rollout that waits when the user stops ends twice",
         "agent/test_admission.py::test_those_that_wait_when_the_user_stops_end_once",
         ("minvenus.agent.rollout:RolloutLoop.cut_all", "        self.waiting = []\n", ""),
+    ),
+    mutant(
+        16,
+        "an attempt that was thrown away stays in the stream",
+        ROLLOUT + "test_another_attempt_of_a_random_policy_is_another_draw",
+        ("minvenus.text.chat:Stream.discard_turn", "del self.ids[len(self.sampled):]", "pass"),
+    ),
+    mutant(
+        16,
+        "the log-probs of an attempt that was thrown away stay",
+        ROLLOUT + "test_another_attempt_of_a_random_policy_is_another_draw",
+        ("minvenus.text.chat:Stream.discard_turn", "del self.logprobs[sum(self.sampled):]", "pass"),
+    ),
+    mutant(
+        61,
+        "rollouts that have ended lose their pages before they are scored",
+        MANY + "test_sequences_stay_open_to_be_scored_and_are_closed_then",
+        (
+            "minvenus.agent.rollout:RolloutLoop.run",
+            "                if ended:\n",
+            "                self._close_ended()\n                if ended:\n",
+        ),
     ),
 )

@@ -265,7 +265,7 @@ MUTANTS = (
     mutant(
         55,
         "a long text of few tokens is shown whole, though only its beginning was counted",
-        SHOWN + "test_four_megabytes_never_stall_the_loop_and_are_cut_near_the_limit",
+        SHOWN + "test_a_long_text_of_few_tokens_is_cut_all_the_same",
         ("minvenus.agent.observation:cap_text", " and longest == len(text)", ""),
     ),
     mutant(

@@ -59,8 +59,8 @@ MUTANTS = (
         "resume starts the data and the schedule again",
         "test_train_sft.py::test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit",
         "minvenus.train.run:Run.steps",
-        "self.done = self.resume()",
-        "self.done = 0 * self.resume()",
+        "self.done = done",
+        "self.done = 0",
     ),
     mutant(
         38,

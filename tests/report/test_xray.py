@@ -114,6 +114,7 @@ def test_colours_reach_to_the_largest_advantage_of_each_recipe(tmp_path):
         assert {strip[0].words for strip in strips} == {name}
         letters = [letter.get("class") for strip in strips for letter in list(strip)[1:]]
         assert [letter.removesuffix(" malformed") for letter in letters] == colours
+    assert "more probable" in page.all("group")[0].words
 
 
 @given(st.floats(1e-6, 1e6), st.floats(0, 1))

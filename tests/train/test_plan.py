@@ -19,7 +19,7 @@ from minvenus.model import qwen3
 from minvenus.model.lora import add_adapters
 from minvenus.model.precision import PRECISION, engine_model
 from minvenus.model.qwen3 import Qwen3
-from minvenus.train import checkpoint
+from minvenus.train import checkpoint, parallel
 from minvenus.train.optim import adamw
 from minvenus.train.plan import TOTAL, check_memory, memory_plan, plan_table
 from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
@@ -211,3 +211,15 @@ def test_the_tables_of_the_documentation_are_what_the_scripts_print():
         config_class, presets = SCRIPTS[script]
         printed = plan_table(parse_flags(config_class, flags.split(), presets=presets))
         assert lines.split() == printed.split(), flags
+
+
+def test_a_rank_has_a_gpu_of_its_own_and_opens_none_on_a_cpu(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    parallel.use_device("cuda")
+    monkeypatch.setattr(parallel, "size", lambda: 8)
+    parallel.use_device("cpu")
+    assert not chosen, "one process takes torch's first"
+    parallel.use_device("cuda")
+    assert chosen == [3]

@@ -243,9 +243,11 @@ def test_cutting_back_after_any_tear_leaves_the_first_lines_byte_for_byte(
     assert path.read_text() == kept
 
 
-def test_a_spoilt_line_in_the_middle_is_an_error_that_names_the_file(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
+def test_a_spoilt_line_in_the_middle_is_an_error_that_names_the_file(config):
+    made_up_run(config)
+    path = Path(config.out) / "metrics.jsonl"
+    path.write_text("{" + path.read_text())
     with pytest.raises(ConfigError, match=r"metrics\.jsonl has a line that is not JSON"):
-        cut_back(path, 1)
-    assert read_jsonl(tmp_path / "absent.jsonl") == []
+        made_up_run(config)
+    path.unlink()
+    assert read_jsonl(path) == []
