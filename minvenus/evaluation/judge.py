@@ -37,7 +37,7 @@ import re
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from minvenus.evaluation.answers import exact_match, f1, split_aliases
 from minvenus.text.untrusted import break_up
@@ -49,7 +49,6 @@ from minvenus.types import Question
 RIGHT = 0.5                  # the least grade of a right answer; only F1 gives others than 0 and 1
 LIMITS = {"seconds": 900.0, "read_seconds": 300.0}
 SPARE_SECONDS = 5.0          # of a call beyond those of its request
-REPLY_CHARS = 4000           # of a reply, in the cache
 
 PROMPT = """You grade a response to a question. The JSON object below has the question, \
 the response, and the accepted answers, of which any single one is right. The response comes from \
@@ -110,15 +109,11 @@ class WordGrader:
 # --------------------------------------------------------------------------------- reading verdicts
 
 
-def read_verdict(reply: str) -> Literal["yes", "no"] | None:
-    """The verdict in a judge's reply; None if there is none, or both."""
+def read_verdict(reply: str) -> str | None:
+    """The verdict in a judge's reply, "yes" or "no"; None if there is none, or both."""
     text = json_as_lines(without_thought(reply))
     words = {word.lower() for word in VERDICT.findall(text)}
-    if words == {"yes"}:
-        return "yes"
-    if words == {"no"}:
-        return "no"
-    return None
+    return words.pop() if len(words) == 1 else None
 
 
 def without_thought(reply: str) -> str:
@@ -252,7 +247,7 @@ class Judge:
             if word is None:
                 raise ToolError("empty", f"no verdict in the judge's reply {reply[:80]!r}")
             # of several threads or processes the first one's
-            entry = self.cache.put(key, {"verdict": word, "reply": reply[:REPLY_CHARS]})
+            entry = self.cache.put(key, {"verdict": word, "reply": reply})
         return float(entry["verdict"] == "yes")
 
     def close(self) -> None:

@@ -30,7 +30,6 @@ from tests.sft.conversations import (
 
 PYTHON = think("compute") + call("PythonInterpreter")
 TINY = Tokenizer.tiny()
-TOOLS = ("search", "visit")
 REMOVED = [f"{why}_tool_turns_removed" for why in ("unreadable", "pruned", "duplicate")]
 
 
@@ -45,12 +44,7 @@ def test_a_good_record_changes_only_in_its_system_prompt():
     out, reason, counts = clean(record)
     assert record == before, "the input is not changed"
     assert reason is None and contents(out) == [SYSTEM_PROMPT, *contents(record)[1:]]
-    assert counts == {
-        "turns_in": 3,
-        "turns_kept": 3,
-        "tools_after_cleaning/search": 1,
-        "tools_after_cleaning/visit": 1,
-    }
+    assert counts == {"turns_in": 3, "turns_kept": 3}
 
 
 def test_the_system_prompt_is_replaced_added_or_kept():
@@ -78,7 +72,6 @@ def test_a_turn_with_a_tool_that_does_not_exist_goes_with_its_observation():
         "pruned_tool_turns_removed": 1,
         "pruned_tool_response_turns_removed": 1,
         "pruned_tool_name_counts/PythonInterpreter": 1,
-        "tools_after_cleaning/search": 1,
     }
 
 
@@ -215,7 +208,7 @@ def test_halves_of_surrogate_pairs_are_replaced_everywhere():
 @given(records(), st.sampled_from(["template", "row"]))
 def test_what_comes_out_can_be_trained_on_and_goes_through_again_unchanged(record, mode):
     before = copy.deepcopy(record)
-    out, reason, counts = clean(record, prompt_mode=mode)
+    out, reason, _ = clean(record, prompt_mode=mode)
     assert record == before and (out is None) == (reason is not None)
     if out is None:
         return
@@ -225,9 +218,7 @@ def test_what_comes_out_can_be_trained_on_and_goes_through_again_unchanged(recor
     *turns, answer = contents(out)[2::2]
     assert all(not format_error(turn, final=False) for turn in turns)
     assert not format_error(answer, final=True) and parse_turn(answer).kind == "answer"
-    kinds = [parse_turn(turn).kind for turn in turns]
-    assert set(kinds) <= set(TOOLS)
-    assert all(counts[f"tools_after_cleaning/{name}"] == kinds.count(name) for name in TOOLS)
+    assert {parse_turn(turn).kind for turn in turns} <= {"search", "visit"}
     one = encode(out, TINY)
     assert int((one.tokens[one.sampled] == TINY.im_end).sum()) == len(turns) + 1
     assert one.tokens[-1] == TINY.im_end and one.sampled[-1]

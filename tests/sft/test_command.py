@@ -63,13 +63,8 @@ def test_the_command_worked_by_hand(tmp_path, capsys):
         "final_resampled": 8,
     }
     assert stats["drop_reasons"] == {"missing_question_or_gt": 1, "last_message_not_assistant": 1}
-    assert stats["turn_buckets"] == {
-        "original": {"<=50": 1, "51-100": 1, ">100": 1},
-        "resampled": {"<=50": 1, "51-100": 2, ">100": 5},
-    }
+    assert stats["turn_buckets"] == {"<=50": 1, "51-100": 1, ">100": 1}
     assert [stats[f"turns_{name}"] for name in ("in", "kept", "dropped")] == [253, 251, 2]
-    assert stats["duplicate_tool_turns_removed"] == 0
-    assert stats["tools_after_cleaning"] == {"search": 248}
     assert Counter(row["question"] for row in read(out)) == {"short": 1, "medium": 2, "long": 5}
     assert sorted(p.name for p in out.parent.iterdir()) == [".lock", "stats.json", "train.jsonl"]
     places = [line.split(":")[0] for line in terminal.err.splitlines()]
@@ -121,7 +116,7 @@ def test_a_json_file_is_one_record_over_many_lines(tmp_path, given):
         (tmp_path / "in" / name).write_text(json.dumps(row, indent=2))
     stats = run(CleanConfig(str(tmp_path / "in" / given), str(tmp_path / "out.jsonl")))
     assert [row["question"] for row in read(tmp_path / "out.jsonl")] == ["A"]
-    assert stats["rows"]["bad_lines"] == stats["rows"]["source"] - 1 == (given == "")
+    assert stats["rows"].get("bad_lines", 0) == stats["rows"]["source"] - 1 == (given == "")
 
 
 # ---------------------------------------------------------------------------------- what goes wrong
@@ -227,7 +222,7 @@ def test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart(
     reasons = [("judge_could_not_tell", 2), ("answer_not_correct", 1)]
     assert [*stats["drop_reasons"].items()] == reasons, "the most frequent first"
     assert stats["rows"]["stage2_valid"] == 4 and stats["rows"]["stage3_correct"] == 1
-    assert stats["turn_buckets"]["original"] == {"<=50": 1, "51-100": 0, ">100": 0}
+    assert stats["turn_buckets"] == {"<=50": 1}
     make_grader.assert_called_once_with("judge", tmp_path / "out")
     make_grader.return_value.close.assert_called_once_with()
 
