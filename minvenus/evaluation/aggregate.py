@@ -184,8 +184,8 @@ def compare(a: dict, b: dict) -> dict:
     Refuses reports that were graded differently, whose difference would be one of the graders, and
     other questions or true answers under the same ids."""
     if a["graded_by"] != b["graded_by"]:
-        raise ConfigError(f"A was graded by {a['graded_by']}, B by {b['graded_by']}, so they cannot "
-                          "be compared: repeat one's eval.py command with the other's grading")
+        raise ConfigError(f"A was graded by {a['graded_by']}, B by {b['graded_by']}: repeat one's "
+                          "eval.py command with the other's grading to compare them")
     questions_a, questions_b = a["by_question"], b["by_question"]
     both = sorted(questions_a.keys() & questions_b.keys())
 

@@ -27,7 +27,7 @@ from minvenus.evaluation.judge import Judge, WordGrader, make_grader
 from minvenus.files import claimed, read_record, read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
 from minvenus.setting import setting
-from minvenus.sft.clean import PromptMode, clean
+from minvenus.sft.clean import clean
 from minvenus.types import UNKNOWN, Question
 
 BAD_LINES_SHOWN = 10
@@ -43,7 +43,7 @@ class CleanConfig:
     out: str = setting("", "the .jsonl file to write; stats.json appears beside it")
     system_prompt: str | None = setting(None,
         "a text file or a trajectory with the prompt to use; none = our own")
-    prompt_mode: PromptMode = setting("template",
+    prompt_mode: Literal["template", "row"] = setting("template",
         "one prompt for all, or a record's own where it has one")
     correct: Literal["off", "exact_match", "judge"] = setting("off",
         "keep only answers that are correct by this measure")

@@ -1,10 +1,8 @@
-"""The numbers of an evaluation and the difference of two: by hand first, then as properties."""
+"""The numbers of an evaluation and the difference of two: by hand."""
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.evaluation.aggregate import (
@@ -39,13 +37,6 @@ def runs_of(table: str, text="Who?", truth="Rome", note="") -> list[RunResult]:
 
 def report_of(table: str, grader="exact match", **more) -> dict:
     return summarise(runs_of(table, **more), grader)
-
-
-def as_table(rows: list[str]) -> str:
-    return " ".join(f"q{i}:{row}" for i, row in enumerate(rows))
-
-
-judged = st.lists(st.text("YN", min_size=1, max_size=6), min_size=1, max_size=6).map(as_table)
 
 
 # --------------------------------------------------------------------------------- accuracy, pass@k
@@ -170,12 +161,7 @@ def eight_runs() -> list[RunResult]:
 def test_eight_runs_by_hand():
     summary = summarise(eight_runs(), "the judge grader-1")
     assert (summary["questions"], summary["runs"]) == (4, 8)
-    shares = [summary["accuracy"], *summary["pass_at_k"].values(), *summary["by_source"].values()]
-    assert [share["value"] for share in shares] == [3 / 7, 2 / 3, 1.0, 1 / 5]
     assert summary["problems"][0] == "r run 1: the endpoint\x1b[2J broke"
-    assert summary["malformed"] == 5 / 29
-    browse = [2 / 7, (1 / 2 + 3 / 4 + 1 / 2) / 3, (1 / 4 + 0 + 0) / 3]
-    assert list(summary["browse"].values()) == pytest.approx(browse)
     by_question = [part["accuracy"] for part in summary["by_question"].values()]
     assert by_question == [1.0, 1 / 2, 0.0, 0.0]
     assert report_text(summary) == REPORT
@@ -197,6 +183,8 @@ def test_the_paired_difference_by_hand():
     comparison = compare(a, b)
     # +1/2, 0, -1/2; in 1/27 of the samples all three are the same one, which is more than 2.5 %
     lines = comparison_text(comparison, ("SFT", "IGPO")).splitlines()
+    apart = compare(report_of("p:N q:N"), report_of("p:Y q:Y"))
+    assert "B - A: +100.0 points, 95 % interval +100.0 to +100.0\n" in comparison_text(apart, "ab")
     assert lines[-2:] == [
         "B - A: +0.0 points, 95 % interval -50.0 to +50.0: no clear difference",
         "paired over 3 questions, 1 better and 1 worse; beside them 3 only in one of the two, "
@@ -207,23 +195,17 @@ def test_the_paired_difference_by_hand():
     assert lines[0].find("IGPO") == row.find("66.7% [30"), "aligned"
 
 
-@given(judged, judged)
-@example(as_table(["Y" * i + "N" * (9 - i) for i in range(9)]), as_table(list("YNYNYNYNY")))
-def test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing(x, y):
-    a, b = report_of(x), report_of(y)
-    if " " not in x or " " not in y:
-        with pytest.raises(ConfigError, match="1 questions have a verdict in both, and an"):
-            compare(a, b)
-        return
+def test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing():
+    rows = ["Y" * i + "N" * (9 - i) for i in range(9)]
+    runs = runs_of(" ".join(f"q{i}:{row}" for i, row in enumerate(rows)))
+    a, backwards = summarise(runs, "exact match"), summarise(runs[::-1], "exact match")
+    b = report_of(" ".join(f"q{i}:{verdict}" for i, verdict in enumerate("YNYNYNYNY")))
     there, back = compare(a, b), compare(b, a)
-    reversed_lines = summarise(runs_of(x)[::-1], "exact match")
-    assert compare(reversed_lines, b) == there
+    assert compare(backwards, b) == there
     assert there["difference"] == pytest.approx(-back["difference"])
     assert (there["better"], there["worse"]) == (back["worse"], back["better"])
     # the same draws, every sign turned
     assert (there["low"], there["high"]) == pytest.approx((-back["high"], -back["low"]))
-    apart = there["low"] > 0 or there["high"] < 0
-    assert ("no clear difference" not in comparison_text(there, ("a", "b"))) == apart
 
 
 def test_the_bootstrap_interval_of_many_values_is_that_of_the_normal_distribution():
@@ -241,12 +223,11 @@ def test_the_bootstrap_interval_of_many_values_is_that_of_the_normal_distributio
         ({"grader": "the judge grader-1"}, "A was graded by exact match, B by the judge grader-1"),
         ({"text": "Where?"}, "question 'p' is another one in A than in B"),
         ({"truth": "Roma"}, "other answers"),
+        ({"table": "p:Y q:U"}, "1 questions have a verdict in both, and an interval needs two"),
     ],
 )
 def test_evaluations_that_were_graded_differently_or_have_other_questions_or_truths_are_refused(
     change, words
 ):
-    other = report_of("p:Y q:N", **change)
     with pytest.raises(ConfigError, match=words):
-        compare(report_of("p:Y q:N"), other)
-    assert compare(other, other)["difference"] == 0.0
+        compare(report_of("p:Y q:N"), report_of(**{"table": "p:Y q:N"} | change))

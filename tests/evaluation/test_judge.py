@@ -1,10 +1,9 @@
-"""A judge on 127.0.0.1: what is asked and kept, what stays unknown, where the key goes."""
+"""A judge on 127.0.0.1: what is asked and kept, what stays unknown."""
 
 import json
 import sqlite3
 import threading
 import time
-import traceback
 from contextlib import closing
 
 import pytest
@@ -121,18 +120,6 @@ BROKEN = {  # tests/tools/test_endpoint.py has more ways to fail
     "error": (lambda h: h.reply("down", status=500), 5, "status 500: down"),
     "bad request": (lambda h: h.reply("too long", status=400), 1, "status 400"),
     "nonsense": (says("I like trains."), 1, "I like trains."),
-    "cut off": (
-        lambda h: h.reply(
-            {"choices": [chat("correct: yes")["choices"][0] | {"finish_reason": "length"}]}
-        ),
-        1,
-        "limit of new tokens",
-    ),
-    "error object": (
-        lambda h: h.reply({"error": {"message": "correct: yes"}}),
-        1,
-        "JSON object of results",
-    ),
 }
 
 
@@ -221,21 +208,6 @@ def test_a_judge_whose_headers_never_end_is_given_up_and_its_verdict_is_unknown(
         assert [*judge.notes.values()] == ["the judge endpoint did not answer in time"]
 
 
-def test_an_error_does_not_wait_for_a_slow_reply():
-    release = threading.Event()
-    replies = {
-        "slow": lambda handler: release.wait(60),
-        "quick": lambda handler: handler.reply("no", status=400),
-    }
-    with grading(replies.get) as server:
-        judge = judge_at(server, threads=2, limit=0.0, read_seconds=60.0, seconds=60.0)
-        began = time.monotonic()
-        with pytest.raises(TooManyFailures):
-            judge.grade([CAPITAL] * 2, ["slow", "quick"])
-        assert time.monotonic() - began < 30.0
-        release.set()
-
-
 # -------------------------------------------------------------------------------------------- cache
 
 
@@ -275,21 +247,3 @@ def test_a_reply_with_half_a_surrogate_pair_is_kept():
         judge = judge_at(server)
         assert [graded(judge, "R\udc00me") for _ in range(2)] == [1.0, 1.0]
     assert len(server.seen) == 1
-
-
-# --------------------------------------------------------------------------------------------- keys
-
-
-def test_the_key_is_in_no_verdict_no_file_no_repr_and_no_error_even_if_the_judge_repeats_it(
-    tmp_path,
-):
-    file = tmp_path / "verdicts.sqlite"
-    with serve(says(f"Authorization: Bearer {KEY}\ncorrect: yes")) as server:
-        judge = judge_at(server, cache=file)
-        assert graded(judge, "Milan") == 1.0 and KEY not in repr(vars(judge)) + repr(judge)
-    with serve(says(f"Bearer {KEY}")) as server:
-        judge = judge_at(server, cache=file, limit=0.0)
-        with pytest.raises(TooManyFailures) as caught:
-            graded(judge, "Turin")
-    shown = "".join(traceback.format_exception(caught.value))
-    assert KEY not in shown and KEY.encode() not in file.read_bytes()

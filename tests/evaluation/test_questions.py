@@ -188,7 +188,6 @@ def test_a_row_that_does_not_decrypt_names_its_line(tmp_path, row, reason):
             "line 2",
         ),
         ("a.csv", b"name,answer\na,b\n", "line 2"),
-        ("a.csv", b"", "no questions"),
         ("a.csv", b"problem\n\xff", "utf-8"),
         ("a.csv", b'problem,answer,canary\n"a\n', "line"),
         ("a.parquet", b"PAR1", "minvenus[parquet]"),

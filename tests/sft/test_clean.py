@@ -241,31 +241,6 @@ def test_every_turn_of_the_input_is_accounted_for(record):
     assert counts["turns_in"] == roles.count("assistant")
 
 
-@given(records())
-def test_first_occurrences_stay_with_their_observations_and_repeats_go_with_theirs(record):
-    messages = [m for m in record.get("messages") or [] if isinstance(m, dict)]
-    record["messages"] = messages
-    for i, message in enumerate(messages):  # numbers tell which observation is of which turn
-        if message.get("role") == "user" and i > 1:
-            message["content"] = observation(f"number {i}")
-        if message.get("role") == "assistant":
-            message["content"] = message["content"].replace("<think>", f"<think> turn {i}. ", 1)
-    out, _, counts = clean(record)
-    if out is None:
-        return
-    calls = []
-    for turn, following in zip(contents(out)[2:-1:2], contents(out)[3::2], strict=True):
-        parsed = parse_turn(turn)
-        texts = {text.strip() for text in next(iter(parsed.arguments.values()))}
-        calls.append((parsed.tool, *sorted(texts)))
-        number = int(following.split()[2])
-        assert turn.removeprefix("<think>").strip().startswith(f"turn {number - 1}.")
-    assert len(set(calls)) == len(calls)
-    removed = sum(count for name, count in counts.items() if name.endswith("_removed"))
-    conversation = [message for message in messages if message.get("role") != "system"]
-    assert len(conversation) == len(out["messages"]) - 1 + removed
-
-
 # -------------------------------------------------------------------------------- real trajectories
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trajectories"
@@ -297,12 +272,3 @@ def test_real_trajectories_pass_with_all_their_turns_and_one_nested_answer_is_re
         assert format_error(last, final=True) and not format_error(final, final=True)
         assert final.endswith(f"</think>\n<answer>\n**{record['gt']}**\n</answer>")
         assert final.split("</think>")[0].strip() == last.split("</think>")[0].strip()
-
-
-def test_the_one_duplicate_call_of_a_rollout_is_found():
-    messages = trajectory("rl_0008")["messages"]
-    out, reason, counts = clean({"question": "Q", "messages": messages, "gt": "x"})
-    assert reason is None and len(out["messages"]) == len(messages) - 2
-    names = ("duplicate_tool_turns_removed", "duplicate_tool_response_turns_removed")
-    assert [counts[name] for name in names] == [1, 1]
-    assert clean(trajectory("rl_0008"))[1] == "missing_question_or_gt"
