@@ -232,7 +232,7 @@ def test_a_file_of_questions_at_an_endpoint_with_documents(capsys):
     with serve(scripted(search("Bob"), visit("bob.md"), answer("Cat."))) as server:
         assert run(at(server, "--runs 2")) == 0
     shown = squeezed(capsys.readouterr().out)
-    for words in ("100.0% [51.0%, 100.0%] of 8", "\n a ", "pass@2", "browse, correct 50.0%"):
+    for words in ("100.0 % [51.0, 100.0] of 8", "\n a ", "pass@2", "browse, correct 50.0 %"):
         assert words in shown, (words, shown)
     assert len(lines()) == 8 and all_threads_end()
 
@@ -310,11 +310,11 @@ def test_a_judge_decides_whatever_was_graded_before_and_unknown_verdicts_are_ask
     with serve(reply) as server, grading(verdict) as grader:
         judge_is(grader)
         assert run(at(server, "--concurrency 1")) == 0
-        assert "0.0% [0.0%, 49.0%] of 4" in capsys.readouterr().out
+        assert "0.0 % [0.0, 49.0] of 4" in capsys.readouterr().out
         requests, runs = len(server.seen), Path("e/results.jsonl").read_bytes()
         assert run(at(server, "--judge")) == 0
         shown = squeezed(capsys.readouterr().out)
-        assert "graded by the judge grader-1" in shown and "accuracy 66.7%" in shown
+        assert "graded by the judge grader-1" in shown and "accuracy 66.7 %" in shown
         assert "of 3, 1 unknown\n" in shown and "no verdict in the judge's reply" in shown
         assert len(grader.seen) == 4 and len(server.seen) == requests, "the runs are not made again"
     with serve(reply) as server, grading(lambda text: "yes") as grader:

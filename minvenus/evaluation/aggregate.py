@@ -31,7 +31,7 @@ from statistics import fmean
 
 from minvenus.config import ConfigError
 from minvenus.files import digest
-from minvenus.types import TERMINATIONS, Question, Turn
+from minvenus.types import Question, Turn
 
 Z95 = 1.959963984540054               # 97.5 % quantile of the normal distribution
 SAMPLES = 2000                        # of the bootstrap
@@ -98,17 +98,9 @@ def share(values: Sequence[float], unknown: int, questions: int) -> dict:
 
 
 def accuracy(results: Sequence[RunResult]) -> dict:
-    known = [result for result in results if result.correct is not None]
-    verdicts = [result.correct is True for result in known]
-    questions = {result.question.id for result in known}
-    return share(verdicts, len(results) - len(known), len(questions))
-
-
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Chance that k runs drawn from n without replacement have a right one:
-    1 - C(n - correct, k) / C(n, k)."""
-    only_wrong = math.comb(n - correct, k) / math.comb(n, k)
-    return 1.0 - only_wrong
+    verdicts = [result.correct for result in results if result.correct is not None]
+    questions = {result.question.id for result in results if result.correct is not None}
+    return share(verdicts, len(results) - len(verdicts), len(questions))
 
 
 def pass_share(results: Sequence[RunResult], k: int) -> dict:
@@ -117,8 +109,10 @@ def pass_share(results: Sequence[RunResult], k: int) -> dict:
     unknown = 0
     for runs in grouped(results, "id").values():
         verdicts = [run.correct for run in runs if run.correct is not None]
-        if len(verdicts) >= k:                      # decided without looking at which they are
-            chances.append(pass_at_k(len(verdicts), sum(verdicts), k))
+        n = len(verdicts)
+        if n >= k:                                  # decided without looking at which they are
+            only_wrong = math.comb(n - sum(verdicts), k) / math.comb(n, k)
+            chances.append(1.0 - only_wrong)
         elif len(runs) >= k:
             unknown += 1
     return share(chances, unknown, len(chances))
@@ -154,7 +148,7 @@ def summarise(results: Sequence[RunResult], graded_by: str) -> dict:
         "accuracy": accuracy(results),
         "by_source": {source: accuracy(part) for source, part in sources},
         "pass_at_k": {str(k): pass_share(results, k) for k in ks},
-        "terminations": {name: endings[name] for name in TERMINATIONS if endings[name]},
+        "terminations": dict(endings.most_common()),
         "problems": [f"{r.question.id} run {r.run}: {r.note}" for r in results if r.note],
         "means": means,                                           # per run
         "malformed": means["malformed"] / means["turns"],         # share of all turns

@@ -52,21 +52,26 @@ def named_numbers(summary: dict) -> dict[str, str]:
     rows["ended"] = counted(summary["terminations"])
     for label, words in MEANS.items():
         rows[label] = words.format(**summary["means"])
-    rows["format errors"] = f"{summary['malformed']:.1%} of all turns"
+    rows["format errors"] = f"{percent(summary['malformed'])} of all turns"
     rows["tool errors"] = counted(summary["tool_errors"]) or "none"
     for name, ratio in summary["browse"].items():
         if ratio is not None:
-            rows[f"browse, {name}"] = f"{ratio:.1%} of a run's calls are visits"
+            rows[f"browse, {name}"] = f"{percent(ratio)} of a run's calls are visits"
     return rows
 
 
 def share_text(part: dict) -> str:
     text = "–"
     if part["value"] is not None:
-        text = "{value:.1%} [{low:.1%}, {high:.1%}] of {counted}".format(**part)
+        low, high = 100 * part["low"], 100 * part["high"]
+        text = f"{percent(part['value'])} [{low:.1f}, {high:.1f}] of {part['counted']}"
     if part["unknown"]:
         text += f", {part['unknown']} unknown"
     return text
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
 
 
 def counted(counts: dict[str, int]) -> str:

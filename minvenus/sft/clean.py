@@ -72,10 +72,8 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT, prompt_mode: PromptM
 def question_and_truth(record: dict) -> tuple[Any, Any, bool]:
     """(the question, its true answer, whether the messages are raw), all as the record has them."""
     if str(record.get("format")).startswith("minvenus rollout"):
-        answers = record.get("answers")
-        if isinstance(answers, list) and all(map(is_text, answers)):
-            return record.get("question"), ALIAS_MARK.join(answers), True
-        return record.get("question"), None, True
+        answers = map(str, record.get("answers") or [])
+        return record.get("question"), ALIAS_MARK.join(answers), True
     meta = record.get("meta")
     if isinstance(meta, dict) and "gt" not in record:
         return meta.get("question"), meta.get("answer"), True

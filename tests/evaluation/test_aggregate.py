@@ -125,20 +125,20 @@ RUNS = """
 """.strip()
 REPORT = """\
 graded by        the judge grader-1
-accuracy         42.9% [11.5%, 81.2%] of 7, 1 unknown
-  10-hop         100.0% [20.7%, 100.0%] of 2
-  2-hop          20.0% [2.5%, 71.2%] of 5, 1 unknown
-pass@2           66.7% [20.8%, 93.9%] of 3, 1 unknown
+accuracy         42.9 % [11.5, 81.2] of 7, 1 unknown
+  10-hop         100.0 % [20.7, 100.0] of 2
+  2-hop          20.0 % [2.5, 71.2] of 5, 1 unknown
+pass@2           66.7 % [20.8, 93.9] of 3, 1 unknown
 ended            5 answered, 1 answered_max_steps, 1 max_steps, 1 error
 mean F1          0.438, of the answer's words
 turns            3.6 per run: 1.8 searches, 1.0 visits
 tokens           225 per run
 seconds          3.50 per run, while other runs share the machine
-format errors    17.2% of all turns
+format errors    17.2 % of all turns
 tool errors      2 refused
-browse, all      28.6% of a run's calls are visits
-browse, correct  58.3% of a run's calls are visits
-browse, wrong    8.3% of a run's calls are visits
+browse, all      28.6 % of a run's calls are visits
+browse, correct  58.3 % of a run's calls are visits
+browse, wrong    8.3 % of a run's calls are visits
 problem          r run 1: the endpoint [2J broke
 problem          s run 0: no verdict in the reply"""
 
@@ -192,7 +192,7 @@ def test_the_paired_difference_by_hand():
     ]
     [row] = [line for line in lines if line.startswith("accuracy")]
     assert lines[0].split() == ["SFT", "IGPO"]
-    assert lines[0].find("IGPO") == row.find("66.7% [30"), "aligned"
+    assert lines[0].find("IGPO") == row.find("66.7 % [30"), "aligned"
 
 
 def test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing():

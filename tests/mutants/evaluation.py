@@ -97,6 +97,7 @@ MUTANTS = (
         "unknown runs count as wrong in the accuracy",
         NUMBERS + "test_unknown_verdicts_are_neither_right_nor_wrong_and_are_counted",
         (AGGREGATE + "accuracy", " if result.correct is not None]", "]"),
+        (AGGREGATE + "accuracy", "[result.correct for", "[result.correct is True for"),
     ),
     mutant(
         39,
@@ -117,8 +118,8 @@ MUTANTS = (
         39,
         "a question counts in pass@k as soon as one run is right, although another is unknown",
         NUMBERS + "test_whether_a_question_counts_does_not_depend_on_its_results",
-        (AGGREGATE + "pass_share", ">= k:  ", ">= k or True in verdicts:  "),
-        (AGGREGATE + "pass_share", "pass_at_k(len(verdicts), ", "pass_at_k(len(runs), "),
+        (AGGREGATE + "pass_share", "if n >= k:  ", "if n >= k or True in verdicts:  "),
+        (AGGREGATE + "pass_share", "math.comb(n, k)", "math.comb(len(runs), k)"),
     ),
     mutant(
         39,
@@ -234,7 +235,7 @@ MUTANTS = (
         51,
         "the interval counts runs and not questions",
         NUMBERS + "test_the_interval_counts_questions_and_not_their_runs",
-        (AGGREGATE + "accuracy", "len(questions))", "len(known))"),
+        (AGGREGATE + "accuracy", "len(questions))", "len(verdicts))"),
     ),
     mutant(
         51,
