@@ -14,7 +14,7 @@ An answer is graded like this:
     by a judge:
         equal to an accepted answer, blanks at the ends aside   1, the judge is not asked
         a readable verdict in the judge's reply                 0 or 1, and kept in the cache
-        anything else: no reply, an error, nonsense             None, not kept
+        anything else: no reply, an error, nonsense             None, and asked again next time
 
 Unknown is not wrong: it is no reward and counts in no accuracy. If too many grades are unknown,
 TooManyFailures stops the run, because the rest would be a biased sample.
@@ -27,11 +27,10 @@ quoted before the verdict, inside a line. Verdicts that contradict each other ar
 never closed holds no verdict.
 
 JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY name the judge; JUDGE_TEMPERATURE is 0 unless set,
-none for a model that refuses any. Verdicts are kept under a hash of the whole request: another
-model, question, truth or answer is another row, another address is not.
+none for a model that refuses any. Verdicts are kept under the whole request: another model,
+question, truth or answer is another row, another address is not.
 """
 
-import hashlib
 import json
 import re
 from collections import deque
@@ -238,17 +237,18 @@ class Judge:
     def _grade(self, case: Case) -> float:
         """The grade of a case, which is kept. A ToolError says why there is none."""
         messages = judge_messages(*case)
-        request = json.dumps([self.endpoint.model, messages, self.settings])
-        key = "judge " + hashlib.sha256(request.encode()).hexdigest()
-        entry = self.cache.get(key)
-        if entry is None:
+
+        def verdict() -> list[str]:
             reply = self.endpoint.chat(messages, **self.settings)
             word = read_verdict(reply)
             if word is None:
                 raise ToolError("empty", f"no verdict in the judge's reply {reply[:80]!r}")
-            # of several threads or processes the first one's
-            entry = self.cache.put(key, {"verdict": word, "reply": reply})
-        return float(entry["verdict"] == "yes")
+            return [word, reply]
+
+        # of several threads or processes the first one's
+        request = {"model": self.endpoint.model, "messages": messages} | self.settings
+        word, _ = self.cache.fetch("judge", request, verdict)
+        return float(word == "yes")
 
     def close(self) -> None:
         self.cache.close()

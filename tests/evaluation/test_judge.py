@@ -43,7 +43,7 @@ def test_a_verdict_is_asked_for_with_question_answer_and_every_alias():
         answers = ["  The city of Rome\n", "Milan"]
         assert [graded(judge, answer) for answer in answers] == [1.0, 0.0]
     reply = "reasoning: compared\n**correct:** "
-    assert sorted(entry["reply"] for entry in replies_in("kept")) == [reply + "no", reply + "yes"]
+    assert sorted(replies_in("kept")) == [["no", reply + "no"], ["yes", reply + "yes"]]
     method, path, headers, body = server.seen[0]
     assert (method, path) == ("POST", "/v1/chat/completions")
     assert headers["Authorization"] == f"Bearer {KEY}"

@@ -139,14 +139,14 @@ MUTANTS = (
         "the cache forgets the truth",
         KEPT,
         JUDGE + "Judge._grade",
-        "[self.endpoint.model, messages, ",
-        "[self.endpoint.model, case.question, case.answer, ",
+        '"messages": messages}',
+        '"case": [case.question, case.answer]}',
     ),
     mutant(
         45,
         "the cache forgets the judge's model",
         KEPT,
-        (JUDGE + "Judge._grade", "[self.endpoint.model, messages, ", "[messages, "),
+        (JUDGE + "Judge._grade", '"model": self.endpoint.model, ', ""),
     ),
     mutant(
         46,
