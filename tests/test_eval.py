@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -342,34 +343,23 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_los
 
 
 def test_every_setting_reaches_the_part_that_it_is_for(monkeypatch):
-    calls = {}
-
-    def recorded(name):
-        function = getattr(evaluation, name)
-
-        def record(*arguments, **options):
-            calls[name] = (arguments, options)
-            return function(*arguments, **options)
-
-        monkeypatch.setattr(evaluation, name, record)
-
     for name in ("open_questions", "load_loop", "make_runs"):
-        recorded(name)
+        monkeypatch.setattr(evaluation, name, Mock(wraps=getattr(evaluation, name)))
     agent = replace(SHORT.agent, question_seed=9, max_turns=4)
     evaluation.main(replace(SHORT, hops=2, slack=3, pages=700, concurrency=5, agent=agent))
-    options = {"hops": 2, "slack": 3, "max_turns": 4, "limit": 6}
-    assert calls["open_questions"] == ((None, "toyweb", 9), options)
-    assert calls["load_loop"][0][1:] == (5, 700) and calls["make_runs"][0][3] == 5
+    evaluation.open_questions.assert_called_once_with(
+        None, "toyweb", 9, hops=2, slack=3, max_turns=4, limit=6
+    )
+    assert evaluation.load_loop.call_args.args[1:] == (5, 700)
+    assert evaluation.make_runs.call_args.args[3] == 5
 
 
-@pytest.mark.parametrize(
-    ("tools", "limit", "concurrency"), [("toyweb", 128, 64), ("live", None, 8)]
-)
-def test_the_toy_web_is_asked_more_at_once_and_not_whole(tools, limit, concurrency):
-    questions = None if tools == "toyweb" else "q.jsonl"
-    config = evaluation.resolved(EvalConfig(questions=questions, agent=AgentConfig(tools=tools)))
-    assert (config.limit, config.concurrency, config.runs) == (limit, concurrency, 1)
-    assert tools == "live" or config.agent.temperature == 0.0
+def test_the_toy_web_is_asked_more_at_once_and_not_whole():
+    toy = evaluation.resolved(EvalConfig())
+    assert (toy.limit, toy.concurrency, toy.runs, toy.agent.temperature) == (128, 64, 1, 0.0)
+    live = EvalConfig(questions="q.jsonl", agent=AgentConfig(tools="live"))
+    live = evaluation.resolved(live)
+    assert (live.limit, live.concurrency) == (None, 8)
 
 
 def test_other_weights_under_the_same_name_are_another_evaluation():

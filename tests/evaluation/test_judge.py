@@ -2,7 +2,6 @@
 
 import json
 import sqlite3
-import threading
 import time
 from contextlib import closing
 
@@ -140,15 +139,13 @@ def test_a_judge_that_fails_is_unknown_never_kept_and_asked_again_only_where_tha
 
 
 def test_many_are_judged_at_once_and_come_back_in_order():
-    inside, most, lock = [0], [0], threading.Lock()
+    inside, most = set(), []
 
     def grade(answer):
-        with lock:
-            inside[0] += 1
-            most[0] = max(most[0], inside[0])
+        inside.add(answer)
+        most.append(len(inside))
         time.sleep(0.02 * (int(answer) % 3))  # they do not finish in order
-        with lock:
-            inside[0] -= 1
+        inside.remove(answer)
         return "yes" if int(answer) % 5 == 0 else "no"
 
     answers = [str(n % 12) for n in range(36)] + ["Rome", None]
@@ -158,7 +155,7 @@ def test_many_are_judged_at_once_and_come_back_in_order():
         assert judge.grade([], []) == []
     assert grades == [float(n % 12 % 5 == 0) for n in range(36)] + [1.0, 0.0]
     assert len(server.seen) == 12, "the same answer is judged once"
-    assert 2 <= most[0] <= 4
+    assert 2 <= max(most) <= 4
 
 
 def test_two_questions_of_one_text_with_different_truths_are_judged_apart():
@@ -240,10 +237,3 @@ def test_of_two_processes_that_ask_the_same_at_the_same_time_both_take_the_first
             judge = judge_at(server, cache="shared")
             assert graded(judge, "Milan") == 1.0
     assert len(server.seen) == len(quick.seen) == 1
-
-
-def test_a_reply_with_half_a_surrogate_pair_is_kept():
-    with serve(says("\ud83d\ncorrect: yes")) as server:
-        judge = judge_at(server)
-        assert [graded(judge, "R\udc00me") for _ in range(2)] == [1.0, 1.0]
-    assert len(server.seen) == 1

@@ -84,7 +84,7 @@ def test_one_wrong_call_among_several_removes_a_clean_turn_and_is_ignored_in_a_r
 
 
 ADDRESSES = [
-    *({"url": "u"}, {"urls": ["u"]}, {"links": ["u", "u"]}, {"page": " u "}, {"query": "u"}),
+    *({"urls": ["u"]}, {"links": ["u", "u"]}, {"page": " u "}, {"query": "u"}),
     {"url": [], "uri": "u"},
 ]
 
