@@ -27,8 +27,7 @@ import random
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
-from threading import Event
+from dataclasses import dataclass
 
 import requests
 
@@ -72,7 +71,6 @@ class Endpoint:
     seconds: float = 120.0            # one request, with all its attempts and waits
     read_seconds: float = 60.0        # one connection, one wait for more bytes
     attempts: int = 5                 # as the released system has for its model and its search
-    cancelled: Event = field(default_factory=Event)        # once it is set, nothing is tried again
 
     def __post_init__(self):
         check_address(self.base_url, self.url_source, self.key_variable)
@@ -82,15 +80,11 @@ class Endpoint:
     def from_environment(cls, prefix: str, name: str, **limits) -> "Endpoint":
         """An OpenAI-compatible endpoint from PREFIX_BASE_URL, PREFIX_MODEL and PREFIX_API_KEY."""
         url_source, key_variable = f"{prefix}_BASE_URL", f"{prefix}_API_KEY"
-        model = setting(f"{prefix}_MODEL")
-        url = setting(url_source)
-        if not url:
+        url, model = setting(url_source), setting(f"{prefix}_MODEL")
+        if not url or not model:
             raise ConfigError(f"the {name} needs {url_source} and {prefix}_MODEL in the "
                               f"environment, and {key_variable} if it asks for a key")
-        endpoint = cls(name, url, key_variable, model, url_source, **limits)
-        if not model:
-            raise ConfigError(f"{prefix}_MODEL must name the model, as the {name} calls it")
-        return endpoint
+        return cls(name, url, key_variable, model, url_source, **limits)
 
     def key(self) -> str:
         key = setting(self.key_variable)
@@ -145,8 +139,7 @@ class Endpoint:
                 too_late = time.monotonic() + wait >= deadline
                 if not passing or attempt == self.attempts or too_late:
                     raise
-                if self.cancelled.wait(wait):
-                    raise
+                time.sleep(wait)
 
     def _attempt(self, path: str, body: dict | None, deadline: float) -> bytes:
         key = self.key()

@@ -9,7 +9,6 @@ import socket
 import time
 import traceback
 from pathlib import Path
-from threading import Event
 from urllib.parse import quote
 
 import pytest
@@ -254,31 +253,14 @@ def test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits
         assert len(server.seen) <= 2, "none after the deadline"
 
 
-def test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_at_once(
-    monkeypatch,
-):
-    monkeypatch.setattr(module, "LONGEST_WAIT", 1000.0)
-    with serve(lambda h: h.reply("busy", status=503)) as server:
-        monkeypatch.setattr(module, "BACKOFF", 1000.0)
-        client, start = endpoint(server, seconds=1e6), time.monotonic()
-        asked = Call("test endpoint", 2 * LONG, client.chat, MESSAGES)
-        while not server.seen:
-            time.sleep(0.01)
-        client.cancelled.set()
-        with pytest.raises(ToolError, match="busy"):
-            asked.result()
-        assert time.monotonic() - start < LONG and len(server.seen) == 1
-
-
 def test_waits_double_up_to_a_limit_and_are_jittered(monkeypatch):
     waits = []
     with serve(lambda h: h.reply({}, status=500)) as server:
         monkeypatch.setattr(module, "BACKOFF", 1000.0)
         monkeypatch.setattr(module, "LONGEST_WAIT", 3000.0)
-        event = Event()
-        monkeypatch.setattr(event, "wait", waits.append)
+        monkeypatch.setattr(time, "sleep", waits.append)
         for _ in range(20):
-            failure(server, seconds=1e6, cancelled=event)
+            failure(server, seconds=1e6)
     for attempt, mean in enumerate((1000, 2000, 3000, 3000)):
         drawn = waits[attempt::4]
         assert len(drawn) == 20
@@ -386,7 +368,7 @@ def test_an_address_or_a_key_that_cannot_be_used_is_refused_without_showing_it(
 def test_the_documentation_has_every_environment_variable_that_the_code_reads_and_no_other():
     files = [*ROOT.glob("*.py"), *(ROOT / "minvenus").rglob("*.py")]
     source = "\n".join(file.read_text() for file in files)
-    prefixes = re.findall(r'from_environment\("([A-Z]+)"', source)
+    prefixes = re.findall(r'from_environment\(\s*"([A-Z]+)"', source)
     services = "|".join([*prefixes, *re.findall(r'"([A-Z]+)_API_KEY"', source)])
     read = set(re.findall(rf'"((?:{services})_[A-Z_]+)"', source))
     read |= set(re.findall(r'(?:setting\(|environ\.get\(|environ\[)"([A-Z_]+)"', source))
