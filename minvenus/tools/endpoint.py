@@ -19,7 +19,6 @@ contain it, even if the server echoes it, as it is or escaped. A redirect is an 
 would carry the key to another host.
 """
 
-import base64
 import json
 import math
 import os
@@ -208,21 +207,12 @@ def read_body(response: requests.Response, deadline: float) -> bytes:
 
 
 def spellings(key: str) -> re.Pattern[bytes]:
-    """A key as it is, escaped as in JSON, URLs or HTML, or in base64 together with other text."""
+    """A key as it is, or escaped as in JSON, URLs or HTML."""
     characters = []
     for character in key:
         code, plain = ord(character), re.escape(character)
         characters.append(rf"(?:\\?{plain}|\\u00{code:02x}|%{code:02x}|&#(?:{code}|x{code:x});)")
-    patterns = [f"(?i:{''.join(characters)})"]
-
-    # base64 writes 6 bits per letter: `before` bytes of other text stand in the key's first group
-    for before in range(3):
-        letters = base64.b64encode(bytes(before) + key.encode()).decode()
-        first = math.ceil(before * 8 / 6)
-        end = (before + len(key)) * 8 // 6               # the key alone decides these letters
-        pattern = letters[first:end].replace("+", "[+-]").replace("/", r"\\?[/_]")
-        patterns.append(pattern)
-    return re.compile("|".join(patterns).encode())
+    return re.compile("".join(characters).encode(), re.IGNORECASE)
 
 
 def reason(data: bytes) -> str:

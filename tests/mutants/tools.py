@@ -235,13 +235,6 @@ MUTANTS = (
     ),
     mutant(
         55,
-        "an echo of the key in base64 reaches the model",
-        ENDPOINT + "test_an_echo_of_the_key_is_found_in_other_spellings"
-        "[a header in base64-planted-endpoint-5b1e]",
-        ("minvenus.tools.endpoint:spellings", "for before in range(3)", "for before in range(1)"),
-    ),
-    mutant(
-        55,
         "a password in the address of the policy is saved",
         "test_infer.py::test_an_address_with_a_password_is_refused_and_neither_shown_nor_saved",
         "minvenus.settings:AgentConfig.__post_init__",
@@ -252,15 +245,7 @@ MUTANTS = (
         55,
         "a long text of few tokens is shown whole, though only its beginning was counted",
         SHOWN + "test_a_long_text_of_few_tokens_is_cut_all_the_same",
-        ("minvenus.agent.observation:cap_text", " and longest == len(text)", ""),
-    ),
-    mutant(
-        43,
-        "a text whose first piece has exactly the allowed tokens is not cut",
-        SHOWN + "test_a_text_whose_first_piece_has_exactly_as_many_tokens_as_are_allowed_is_cut",
-        "minvenus.agent.observation:cap_text",
-        "if len(starts) > limit:",
-        "if len(starts) >= limit:",
+        ("minvenus.agent.observation:cap_text", " and len(text) <= longest", ""),
     ),
     mutant(
         54,

@@ -1,6 +1,5 @@
 """The endpoint client against servers on 127.0.0.1: retries, deadlines, broken replies, the key."""
 
-import base64
 import gzip
 import json
 import logging
@@ -290,9 +289,6 @@ SPELLINGS = {
     "URL": lambda key: quote(key, safe=""),
     "HTML": lambda key: "".join(f"&#{ord(c)};" for c in key),
     "other case": str.swapcase,
-    "base64": lambda key: base64.b64encode(key.encode()).decode(),
-    "a header in base64": lambda key: base64.b64encode(f"Bearer {key}".encode()).decode(),
-    "base64 in a URL": lambda key: base64.urlsafe_b64encode(f"me:{key}, more".encode()).decode(),
 }
 
 
@@ -305,12 +301,12 @@ def test_an_echo_of_the_key_is_found_in_other_spellings(monkeypatch, spelling, k
     with serve(lambda h: h.reply(reply)) as server:
         text = endpoint(server).chat(MESSAGES)
         data = endpoint(server).request("/", None).decode()
-    assert re.fullmatch(r"it was .{0,12}\[key\].{0,12} !", text)
+    assert text == "it was [key] !"
     assert key not in text + data and echo not in data
 
 
 def test_a_text_of_megabytes_is_searched_for_the_key_in_time_linear_in_its_length():
-    for data in (KEY[:-1].encode() * 190_000, b"\\u00" * 1_000_000, b"cGxhbnRlZ" * 400_000):
+    for data in (KEY[:-1].encode() * 190_000, b"\\u00" * 1_000_000):
         start = time.process_time()
         assert module.spellings(KEY).sub(b"", data) == data
         assert time.process_time() - start < 10  # about 0.3 s
