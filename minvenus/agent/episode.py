@@ -1,4 +1,9 @@
-"""A rollout while it grows: the turn loop (rollout.py) adds turns and observations, and ends it."""
+"""A rollout while it grows: the turn loop (rollout.py) adds turns and observations, and ends it.
+
+One trajectory has four objects. The Episode grows turn by turn; its Stream (text/chat.py) has the
+tokens, its Sequence (engine/) the pages of the cache; at its end it becomes a Rollout (types.py),
+the record that is scored, graded and trained.
+"""
 
 import time
 from dataclasses import dataclass, field, replace
@@ -12,11 +17,11 @@ from minvenus.types import Question, Rollout, Turn
 
 @dataclass(eq=False)
 class Episode:
-    """(seed of the engine, step, name, number) decide what is sampled."""
+    """A rollout in progress. (seed of the engine, step, name, number) determine what is sampled."""
 
     question: Question
     tools: object
-    stream: Stream                       # its tokens; the engine draws into this very list
+    stream: Stream                       # its tokens: the engine appends to the same list
     max_turns: int
     name: str                            # of its group
     number: int                          # in its group
@@ -72,8 +77,8 @@ class Episode:
         return "token_limit_no_answer" if self.forced_by == "token_limit" else "max_steps"
 
     def end(self, termination: str, error: str | None, system: str, check_last: bool) -> None:
-        """Make the record. `check_last`: the format of the last turn counts, too; one that was cut
-        by the time limit is malformed then."""
+        """Make the record. With `check_last` the format of the last turn counts, too: one that was
+        cut by the time limit is malformed."""
         turns = []
         for turn in self.turns:
             last = turn is self.turns[-1]

@@ -1,4 +1,4 @@
-"""Writers: a writer lets a policy, which is a model, write the turns of episodes.
+"""Writers: a writer samples the turns of episodes from a policy, which is a model.
 
 LocalWriter runs the model in our own engine; RemoteWriter (remote.py) asks a completion endpoint.
 The turn loop uses these methods of both:
@@ -64,7 +64,8 @@ class LocalWriter:
         return pages <= pool.count
 
     def open(self, group: list[Episode]) -> None:
-        """Open a sequence for each episode. The engine draws into the lists of its stream."""
+        """Open a sequence for each episode. The engine appends sampled ids and log-probs to the
+        lists of its stream, which are the same objects."""
         first = group[0]
         prompts = [episode.stream.ids for episode in group]
         sequences = self.engine.open_group(prompts, first.name, first.number, first.step)
@@ -83,7 +84,8 @@ class LocalWriter:
         return episode.sequence.job is None
 
     def discard(self, episode: Episode) -> None:
-        """Go on with a new sequence: it finds the pages again, and its name gives other noise."""
+        """Go on with a new sequence: the cache still has its full pages, and the other name
+        gives other random numbers."""
         old, stream = episode.sequence, episode.stream
         self.engine.close(old)
         stream.discard_turn()
@@ -92,7 +94,7 @@ class LocalWriter:
         episode.sequence = sequence
 
     def cut(self, episode: Episode) -> None:
-        episode.sequence.job = None                   # what was drawn stays
+        episode.sequence.job = None                   # tokens sampled so far stay
 
     def close(self, episode: Episode) -> None:
         self.engine.close(episode.sequence)

@@ -11,8 +11,8 @@
 
 Rollouts are opened in their order, and only while the writer has room for all open ones at full
 length. Otherwise they would lose their pages to each other, and be computed again from the first
-token in every turn. Each keeps its pages until it has ended and the caller has scored it, however
-long its tools take. Only the scoring of others may take the pages of one that waits for a tool.
+token in every turn. So an open rollout has its pages until the caller has scored it, with one
+exception: scoring others needs pages beyond that, and may take those of one that waits for a tool.
 
 The loop has one thread and no lock: between two steps of the writer it polls tool calls and time
 limits. A rollout's random numbers depend on neither room nor timing; its log-probs do, in their
@@ -40,10 +40,10 @@ IDLE_SECONDS = 0.005               # between two looks at tools and clocks while
 class RolloutLoop:
     """Rollouts by one writer (policy.py).
 
-    agent_format    what the model is told, and its limits
+    agent_format    system prompt, notices and limits
     tool_threads    tool calls at once; None = in the loop's thread, for tools that cannot hang
     tool_seconds    for one call that runs in threads
-    max_malformed   so many turns in a row that cannot be read or run end a rollout; 0 = never
+    max_malformed   a rollout ends after this many unreadable turns in a row; 0 = never
     guard           raises TooManyFailures when too many tool calls fail
 
     `watch` may be set to a function watch(event, episode). The events: "turn" after a turn was
@@ -108,11 +108,12 @@ class RolloutLoop:
         return group
 
     def run(self, stop: object = False) -> Iterator[list[Episode]]:
-        """Step until all rollouts have ended, and yield those that have. They are open, with their
-        pages, until the next ones are asked for. While others wait for room they come as soon as
-        they end, else all together at the end.
+        """Step until all rollouts have ended, and yield those that have. Their pages are valid
+        until the next iteration. While some rollouts wait for room, ended ones are yielded at once;
+        otherwise all together.
 
-        Once `stop` is true (a signal fills a list), all are cut where they are.
+        Once `stop` is true, all are cut where they are. It may be a list that a signal handler
+        appends to.
         """
         while self.running or self.waiting:
             self._advance()
@@ -145,7 +146,7 @@ class RolloutLoop:
         self._open_waiting()
         running = self.running
         for episode in running:
-            if episode.stream.awaits_turn and not episode.writing:
+            if episode.stream.needs_turn and not episode.writing:
                 self.writer.start(episode, self.limits.turn_room(episode))
                 episode.writing = True
                 episode.turn_started = time.monotonic()
@@ -266,7 +267,7 @@ class RolloutLoop:
 
     def _context_is_full(self, episode: Episode) -> None:
         """An endpoint took less than max_context tokens. The newest observation, which the model
-        has not seen, gives way to the notice, and the next turn is the last one. If that is too
+        has not seen, is replaced by the notice, and the next turn is the last one. If that is too
         long as well, the rollout ends."""
         turn = episode.turns[-1]
         notice = self.format.notices.context
@@ -275,7 +276,7 @@ class RolloutLoop:
             return
         episode.writing = False
         episode.forced_by = "token_limit"
-        episode.stream.take_back_observation()
+        episode.stream.remove_observation()
         episode.add_observation(notice, turn.tool_error, turn.tool_seconds)
         self.watch("observation", episode)
 
@@ -286,7 +287,7 @@ class RolloutLoop:
         of a tool that still runs is dropped."""
         if episode.writing:
             self.writer.cut(episode)
-        if episode.stream.awaits_turn:
+        if episode.stream.needs_turn:
             text = episode.stream.written_text()
             episode.end_turn(text, parse_turn(text), self.writer.samples, last=True)
             self.watch("turn", episode)

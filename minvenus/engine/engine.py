@@ -13,12 +13,12 @@ One kind of step serves every job of a sequence:
               token. It costs R tokens, not n + R.
 
 The life of a sequence's pages: the prompt is computed once for a group, and each rollout forks it;
-whoever writes into a shared page copies it first. A turn adds a token at a time. An observation is
+a shared page is copied before it is written. A turn adds a token at a time. An observation is
 appended to the tokens, and computed with the next turn. While the sequence is open, truths are
 scored on forks of its pages. Closing it frees them. New weights drop all pages.
 
 A sequence without a job is idle. One that loses its pages to others (preemption) keeps its tokens
-and is computed again. The engine knows no text: stop ids and the vocabulary's size are numbers.
+and is computed again. The engine handles ids, no text.
 """
 
 from collections.abc import Iterable
@@ -108,7 +108,7 @@ class Engine:
             raise RuntimeError(f"{running} sequences are running: change weights between turns")
         for sequence in self.scheduler.sequences:
             self.scheduler.free(sequence)
-        self.pool.forget()
+        self.pool.clear_index()
         self.runner.free_pages()
 
     def load_weights(self, model) -> None:
@@ -248,7 +248,7 @@ class Engine:
             self.pool.commit(sequence.block_table, sequence.tokens, new)
             if not job.sampling and end == job.goal:
                 sequence.job = None
-                if job.source:                           # others wait for the pages of a fork
+                if job.source:                           # other forks may need its pages
                     self.scheduler.free(sequence)
 
         if scoring:

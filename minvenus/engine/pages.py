@@ -86,7 +86,7 @@ class PagePool:
             self._release(old)
             table.pages[place] = new
         elif filled:
-            self._unlist(table.pages[place])     # its content is about to change
+            self._remove_from_index(table.pages[place])     # its content is about to change
         for _ in range(missing):
             table.pages.append(self._reuse())
         return copies
@@ -101,14 +101,14 @@ class PagePool:
             page = table.pages[i]
             before = self._content[table.pages[i - 1]] if i else START
             key = (before, tuple(tokens[i * size:(i + 1) * size]))
-            twin = self._index.get(key)          # another sequence has computed the same tokens
-            if twin is None:
+            same_page = self._index.get(key)     # another sequence has computed these tokens
+            if same_page is None:
                 self._last_content += 1
                 self._index[key] = page
                 self._key[page] = key
                 self._content[page] = self._last_content
             else:
-                self._content[page] = self._content[twin]
+                self._content[page] = self._content[same_page]
 
     def fork(self, table: BlockTable, length: int) -> BlockTable:
         """A table on the same pages for the first `length` tokens."""
@@ -125,7 +125,7 @@ class PagePool:
         table.pages = []
         table.num_computed = 0
 
-    def forget(self) -> None:
+    def clear_index(self) -> None:
         """Empty the index: the pages were computed with other weights. Every table must be free
         before."""
         self._index.clear()
@@ -149,11 +149,11 @@ class PagePool:
     def _reuse(self) -> int:
         """The first free page, without its old content."""
         page, _ = self._free.popitem(last=False)
-        self._unlist(page)
+        self._remove_from_index(page)
         self._holders[page] = 1
         return page
 
-    def _unlist(self, page: int) -> None:
+    def _remove_from_index(self, page: int) -> None:
         """Take the page out of the index."""
         if self._key[page] is not None:
             del self._index[self._key[page]]

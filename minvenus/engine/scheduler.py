@@ -95,7 +95,7 @@ class Sequence:
 class Counters:
     """The work of an engine since it got its weights, in tokens."""
 
-    prefilled: int = 0                   # given, or computed again after a preemption
+    prefilled: int = 0                   # of prompts, observations, and after preemptions
     decoded: int = 0                     # computed one by one, to draw the next token
     scored: int = 0                      # computed to score the token after them
     shared: int = 0                      # not computed, because their pages were there
@@ -135,8 +135,8 @@ class Scheduler:
             sequence.block_table = None
 
     def schedule(self) -> list[Work]:
-        """The next step of the running sequences, of which there must be one. The oldest always
-        gets work, unless others have used up the tokens of the step."""
+        """The next step of the running sequences, of which there must be one. The oldest can
+        always get pages; it waits a step if others have used up the tokens of this one."""
         self._step += 1
         running = self.running()
         plan: dict[Sequence, Work] = {}
@@ -194,7 +194,7 @@ class Scheduler:
 
     def _place(self, sequence: Sequence, count: int, plan: dict[Sequence, Work]) -> int:
         """Put `count` tokens of the sequence into the plan and preempt others if need be. Returns 0
-        if the sequence itself has to wait: nobody with pages is idle or younger."""
+        if the sequence itself has to wait: no sequence with pages is idle or younger."""
         copies = self.pool.extend(sequence.block_table, count)
         while copies is None:
             victim = self._victim(sequence)
@@ -207,7 +207,7 @@ class Scheduler:
         return count
 
     def _victim(self, sequence: Sequence) -> Sequence | None:
-        """Who gives its pages to the sequence: the youngest that is idle, or younger than it."""
+        """The sequence to preempt for this one: the youngest that is idle, or younger than it."""
         for other in reversed(self.sequences):
             has_pages = other.block_table and other.block_table.pages
             if has_pages and (other.job is None or other.number > sequence.number):

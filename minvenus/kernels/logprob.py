@@ -9,7 +9,7 @@
 
 Both passes walk over the positions in chunks; the backward pass computes z again instead of
 keeping it. So logits take two [chunk, V] tiles at most, whatever the number of positions. Callers
-select the positions that count before the call (`hidden[mask]`); no others are computed.
+select the positions that count before the call; no others are computed.
 
 Shapes: N positions, d channels, V vocabulary.
 """
@@ -114,7 +114,7 @@ class ChunkedLogprob(torch.autograd.Function):
             lse[rows] = highest + total.log()
             logp[rows] = target_z - lse[rows]
             if entropy:
-                mean_z = exp.mul_(z).sum(dim=1) / total      # of z less the highest
+                mean_z = exp.mul_(z).sum(dim=1) / total      # of z minus its maximum
                 entropies[rows] = total.log() - mean_z
 
         ctx.save_for_backward(hidden, weight, targets, lse)

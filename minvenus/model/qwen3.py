@@ -15,7 +15,7 @@ the engine attention over its pages. Parameter names are those of Hugging Face, 
 a one-to-one mapping.
 
 B rows of equal length L; S sequences of any length, N tokens in all, M of them with a hidden state
-that is asked for; H query heads, K kv heads, D channels of one; V vocabulary.
+that is requested; H query heads, K kv heads, D channels of one; V vocabulary.
 """
 
 from collections.abc import Callable

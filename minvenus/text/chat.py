@@ -12,7 +12,8 @@ S is the system prompt, Q the question, R a tool's result. im_start, im_end, THI
 TOOL_RESPONSE and TOOL_RESPONSE_END are added tokens: single ids outside the BPE vocabulary. The
 policy samples after THINK "\n". Only what it sampled is trained, and it is never encoded again.
 
-The chat template of the model is not used: it drops old thoughts where a message has no wrapper.
+The chat template of the model is not used: it drops old thoughts where a message stands outside of
+<tool_response>.
 Text between two added tokens is encoded in one call, as "\n" + R + "\n" is, because Qwen joins
 punctuation with the newline after it. So the ids equal those of the template's rendering encoded in
 one go, with two exceptions: the stream ends at the last im_end, where the template adds "\n"; and
@@ -38,7 +39,7 @@ class ChatError(ValueError):
 class Stream:
     """One conversation while it grows.
 
-    ids       all tokens. The engine draws a turn into this very list
+    ids       all tokens. The engine appends a turn to this very list
     sampled   for each token, whether the policy chose it: the mask of the loss. It is as long as
               `ids`, except while a turn is being written: then it ends where the turn begins
     logprobs  of the sampled tokens, in their order; the engine appends them. Empty for texts
@@ -53,7 +54,7 @@ class Stream:
         self.sampled: list[bool] = [False] * len(self.ids)
         self.logprobs: list[float] = []
         self.spans: list[tuple[int, int]] = []
-        self.awaits_turn = True                    # the next turn is not there, or not complete
+        self.needs_turn = True                    # the next turn is not there, or not complete
 
     @property
     def written(self) -> list[int]:
@@ -61,7 +62,7 @@ class Stream:
         return self.ids[len(self.sampled):]
 
     def written_text(self) -> str:
-        """The same as text, as the parser wants it: with the <think> of the generation prompt,
+        """The same as text, as parse_turn expects it: with the <think> of the generation prompt,
         without the id that ended the turn."""
         ids = [i for i in self.written if i not in self.tokenizer.stop_ids]
         return "<think>\n" + self.tokenizer.decode(ids)
@@ -69,7 +70,7 @@ class Stream:
     def end_turn(self, sampled: bool = True) -> tuple[int, int]:
         """Close the turn that was written, and return its span. sampled=False: it came as text,
         so these may not be the ids that were sampled, and they are not trained."""
-        assert self.awaits_turn, "a turn comes after a generation prompt"
+        assert self.needs_turn, "a turn comes after a generation prompt"
         start = len(self.sampled)
         self._mark(sampled)
         if self.ids[-1] != self.tokenizer.im_end:  # cut by its limit, or it is blank
@@ -77,7 +78,7 @@ class Stream:
             self._mark(sampled=False)
 
         self.spans.append((start, len(self.ids)))
-        self.awaits_turn = False
+        self.needs_turn = False
         return self.spans[-1]
 
     def discard_turn(self) -> None:
@@ -87,18 +88,18 @@ class Stream:
 
     def add_observation(self, text: str) -> None:
         """Append a tool's result and the generation prompt."""
-        assert not self.awaits_turn, "an observation comes after a turn"
+        assert not self.needs_turn, "an observation comes after a turn"
         self.ids += observation_ids(self.tokenizer, text)
         self._mark(sampled=False)
-        self.awaits_turn = True
+        self.needs_turn = True
 
-    def take_back_observation(self) -> None:
+    def remove_observation(self) -> None:
         """Remove the newest observation, after which nothing was written: an endpoint refused it
         as too long."""
-        assert self.awaits_turn and self.spans, "only what nobody has read can be taken back"
+        assert self.needs_turn and self.spans, "the model has already written after it"
         end = self.spans[-1][1]
         del self.ids[end:], self.sampled[end:]
-        self.awaits_turn = False
+        self.needs_turn = False
 
     def _mark(self, sampled: bool) -> None:
         """Extend the mask over the tokens that it does not cover yet."""

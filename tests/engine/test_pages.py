@@ -81,7 +81,7 @@ def test_nothing_is_found_after_forgetting():
     pool = PagePool(pages=4, page_size=2)
     compute(pool, table := pool.open([1, 2, 3]), [1, 2, 3])
     pool.free(table)
-    pool.forget()
+    pool.clear_index()
     assert pool.open([1, 2, 3]).num_computed == 0
 
 
@@ -150,7 +150,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule()
     def forget(self):
         if not self.live:
-            self.pool.forget()
+            self.pool.clear_index()
             self.memory.clear()  # a page found now would have no content
 
     @invariant()

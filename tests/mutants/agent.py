@@ -107,7 +107,7 @@ MUTANTS = (
         "an error between an observation and the next turn leaves a record that cannot be read",
         LIMITS + "test_an_error_at_any_moment_leaves_a_whole_rollout",
         "minvenus.agent.rollout:RolloutLoop._cut",
-        "if episode.stream.awaits_turn:",
+        "if episode.stream.needs_turn:",
         "if episode.writing:",
     ),
     mutant(

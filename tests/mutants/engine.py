@@ -7,13 +7,13 @@ MUTANTS = (
         26,
         "pages are still found after a weight update",
         "engine/test_engine.py::test_new_weights_make_new_tokens_and_new_scores[plain]",
-        ("minvenus.engine.engine:Engine.free_pages", "        self.pool.forget()\n", ""),
+        ("minvenus.engine.engine:Engine.free_pages", "        self.pool.clear_index()\n", ""),
     ),
     mutant(
         26,
         "forgetting leaves the index as it was",
         "engine/test_pages.py::test_nothing_is_found_after_forgetting",
-        "minvenus.engine.pages:PagePool.forget",
+        "minvenus.engine.pages:PagePool.clear_index",
         "        self._index.clear()\n"
         "        self._key = [None] * self.count\n"
         "        self._content = [None] * self.count\n",
@@ -54,7 +54,7 @@ MUTANTS = (
         "a reused page keeps its old key",
         "engine/test_pages.py::TestPool::runTest",
         "minvenus.engine.pages:PagePool._reuse",
-        "        self._unlist(page)\n        self._holders[page] = 1\n",
+        "        self._remove_from_index(page)\n        self._holders[page] = 1\n",
         "        self._holders[page] = 1\n",
     ),
     mutant(
@@ -63,7 +63,7 @@ MUTANTS = (
         "engine/test_pages.py::"
         "test_writing_into_a_listed_page_whose_other_holders_are_gone_unlists_it",
         "minvenus.engine.pages:PagePool.extend",
-        "            self._unlist(table.pages[place])  ",
+        "            self._remove_from_index(table.pages[place])  ",
         "            pass  ",
     ),
     mutant(

@@ -54,7 +54,7 @@ def trained_model(run) -> Path:
 def test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same_bytes(
     inputs, tmp_path, capsys, monkeypatch
 ):
-    config = small_config(inputs, tmp_path / "run", lora_rank=2, learning_rate=3e-2)
+    config = small_config(inputs, tmp_path / "run", lora_rank=2, learning_rate=4e-2)
     train_sft.main(config)
     assert " of them trained\n" in capsys.readouterr().out
     start, merged = weights.load(inputs["model"]), weights.load(trained_model(config.out))
@@ -66,7 +66,7 @@ def test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same
     assert same == {name for name in start.state_dict() if "norm" in name or "embed" in name}
     assert adapter_rank(trained_model(config.out)) == 2
     rows = read_jsonl(tmp_path / "run" / "metrics.jsonl")
-    assert rows[-1]["validation_loss"] < rows[0]["before_validation_loss"] - 0.01
+    assert rows[-1]["validation_loss"] < rows[0]["before_validation_loss"] - 0.02
     stopped = replace(config, out=str(tmp_path / "stopped"))
     with monkeypatch.context() as patch:
         signalled(patch, train_sft, "sft_step", [signal.SIGTERM], at_step=2)
