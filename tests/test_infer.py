@@ -36,7 +36,7 @@ KEY = "sk-planted-9876543210"
 @pytest.fixture(autouse=True)
 def environment(monkeypatch, tmp_path):
     monkeypatch.setenv("POLICY_API_KEY", KEY)
-    monkeypatch.setattr("minvenus.agent.remote.PATIENT_ATTEMPTS", 5)
+    monkeypatch.setattr("minvenus.agent.remote.PATIENT_ATTEMPTS", 1)
     monkeypatch.chdir(tmp_path)
 
 

@@ -111,14 +111,15 @@ def sampling_of(agent_format: AgentFormat, stop_ids: tuple[int, ...] = ()) -> Sa
 
 def remote_writer(config: AgentConfig, agent_format: AgentFormat) -> tuple[RemoteWriter, str]:
     assert config.api_base is not None and config.api_model is not None
-    tokenizer = Tokenizer.from_file(config.model)
-    writer = RemoteWriter(tokenizer, config.api_base, config.api_model,
-                          sampling_of(agent_format), config.prompt_ids, config.seed)
-    writer.max_context = writer.served_context()
-    description = f"{config.api_model} at {config.api_base}"
-    if writer.max_context:
-        description += f", which has room for {writer.max_context:,} tokens"
-    return writer, description
+    writer = RemoteWriter(
+        Tokenizer.from_file(config.model),
+        config.api_base,
+        config.api_model,
+        sampling_of(agent_format),
+        config.prompt_ids,
+        config.seed,
+    )
+    return writer, f"{config.api_model} at {config.api_base}"
 
 
 def local_writer(config: AgentConfig, agent_format: AgentFormat, sequences: int,

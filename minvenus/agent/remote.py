@@ -18,7 +18,6 @@ for about ten minutes, so that its restart costs no run.
 """
 
 import hashlib
-import json
 import sys
 from dataclasses import replace
 from itertools import groupby
@@ -33,7 +32,6 @@ from minvenus.tools.base import Call, ToolError
 from minvenus.tools.endpoint import Endpoint, is_too_long
 
 SECONDS = 3600.0                  # for one request
-LIST_SECONDS = 10.0               # for the list of models
 CHARACTERS = 64                   # of a token at most: what is longer is not worth encoding
 ALL_TOKENS = 1 << 20              # top_k without a limit: some servers refuse 0, others -1
 REFUSALS = (400, 422, 500, 501)   # of ids as the prompt
@@ -46,7 +44,7 @@ class RemoteWriter:
     """`send_ids`: prompts are sent as ids, which needs the served model's tokenizer."""
 
     samples = False
-    max_context: int | None = None
+    max_context = None                                # not known: a server says "too long"
 
     def __init__(self, tokenizer: Tokenizer, base: str, model: str, sampling: Sampling,
                  send_ids: bool, seed: int = 0):
@@ -63,19 +61,6 @@ class RemoteWriter:
         self.answered = False                         # the server has answered a request
         self.ids_taken = False                        # ... with ids as the prompt
         self.replies: dict[Episode, Call] = {}
-
-    def served_context(self) -> int | None:
-        """The tokens that the server has room for, as its list of models says; None if it does not
-        say."""
-        once = replace(self.endpoint, attempts=1)
-        call = Call("list of models", LIST_SECONDS, once.request, "/models", None)
-        try:
-            models = json.loads(call.result())["data"]
-            [served] = [model for model in models if model["id"] == self.endpoint.model]
-            length = served["max_model_len"]
-        except (ToolError, ValueError, LookupError, TypeError, RecursionError):
-            return None
-        return length if type(length) is int and length > 0 else None
 
     def fitting(self, group: list[Episode], opened: list[Episode], length: int) -> int:
         return len(group)

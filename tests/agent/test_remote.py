@@ -296,7 +296,8 @@ def test_a_server_that_is_silent_for_a_whole_turn_or_never_answered_is_not_waite
     ("how", "ended"),
     [("time", ("timeout", None)), ("stop", ("error", "stopped by the user"))],
 )
-def test_a_turn_that_was_cut_is_not_waited_for(how, ended):
+def test_a_turn_that_was_cut_is_not_waited_for(how, ended, monkeypatch):
+    monkeypatch.setattr(remote, "PATIENT_ATTEMPTS", 1)
     stop = []
 
     def reply(handler):
@@ -308,6 +309,7 @@ def test_a_turn_that_was_cut_is_not_waited_for(how, ended):
         rollout = run(policy_at(server), limits, stop=stop)
     assert (rollout.termination, rollout.error) == ended
     assert rollout.turns[-1].text == "<think>\n" and rollout.seconds < 20
+    assert all_threads_end()
 
 
 def room_for(tokens, *turns, status=400):
