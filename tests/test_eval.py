@@ -239,8 +239,8 @@ def test_a_file_of_questions_at_an_endpoint_with_documents(capsys):
 
 
 def endpoint(turns):
-    """A server that answers so many times with "cat" or fails, after its list of models."""
-    replies = iter([True, *turns])
+    """A server that answers with "cat" or fails, turn by turn."""
+    replies = iter(turns)
     return serve(
         lambda h: complete(h, answer("cat")) if next(replies) else h.reply("no", status=400)
     )
