@@ -36,9 +36,7 @@ KEY = "sk-planted-9876543210"
 @pytest.fixture(autouse=True)
 def environment(monkeypatch, tmp_path):
     monkeypatch.setenv("POLICY_API_KEY", KEY)
-    monkeypatch.setattr(
-        "minvenus.agent.remote.PATIENCE", 0.0
-    )  # a turn that was cut must not speak in later tests
+    monkeypatch.setattr("minvenus.agent.remote.PATIENT_ATTEMPTS", 1)
     monkeypatch.chdir(tmp_path)
 
 

@@ -22,7 +22,6 @@ from minvenus.tools.web import IMMEDIATE, describe_tools
 PAGE_SIZE = 64
 CACHE_BYTES = 4 << 30       # several sequences share at most this; one alone gets what it needs
 CACHE_SHARE = 0.8           # on a GPU instead: of what is free once the weights are there
-PROMPT_WIDTH = 90           # characters of the system prompt in a description
 UNTRAINED = ("tiny, with random weights: not trained yet, so its text means nothing; `make demo` "
              "trains it")
 
@@ -93,21 +92,10 @@ def load_loop(config: AgentConfig, sequences: int = 1,
         max_malformed=config.max_malformed,
     )
     first_line = prompt.strip().splitlines()[0]
-    if len(first_line) > PROMPT_WIDTH:
-        first_line = first_line[:PROMPT_WIDTH] + " ..."
-    tools = f"{describe_tools(config.tools)}; {describe_limits(config, agent_format)}"
-    return loop, f"{description}\nprompt: {first_line}\n{tools}"
-
-
-def describe_limits(config: AgentConfig, agent_format: AgentFormat) -> str:
-    turns = f"{agent_format.max_turns} turns"
-    if config.tools == "toyweb" and not config.max_turns:
-        turns = "turns as needed"
-    words = (f"{turns}, {agent_format.max_context:,} tokens, {agent_format.max_new_tokens:,} in a "
-             f"turn, {agent_format.max_observation_tokens:,} in a result")
-    if agent_format.time_limit:
-        words += f", {agent_format.time_limit:,g} seconds"
-    return words
+    limits = (f"{agent_format.max_context:,} tokens, {agent_format.max_new_tokens:,} in a turn, "
+              f"{agent_format.max_observation_tokens:,} in a result")
+    return loop, (f"{description}\nprompt: {first_line:.90}\n"
+                  f"{describe_tools(config.tools)}; {limits}")
 
 
 def sampling_of(agent_format: AgentFormat, stop_ids: tuple[int, ...] = ()) -> Sampling:
@@ -123,14 +111,15 @@ def sampling_of(agent_format: AgentFormat, stop_ids: tuple[int, ...] = ()) -> Sa
 
 def remote_writer(config: AgentConfig, agent_format: AgentFormat) -> tuple[RemoteWriter, str]:
     assert config.api_base is not None and config.api_model is not None
-    tokenizer = Tokenizer.from_file(config.model)
-    writer = RemoteWriter(tokenizer, config.api_base, config.api_model,
-                          sampling_of(agent_format), config.prompt_ids, config.seed)
-    writer.max_context = writer.served_context()
-    description = f"{config.api_model} at {config.api_base}"
-    if writer.max_context:
-        description += f", which has room for {writer.max_context:,} tokens"
-    return writer, description
+    writer = RemoteWriter(
+        Tokenizer.from_file(config.model),
+        config.api_base,
+        config.api_model,
+        sampling_of(agent_format),
+        config.prompt_ids,
+        config.seed,
+    )
+    return writer, f"{config.api_model} at {config.api_base}"
 
 
 def local_writer(config: AgentConfig, agent_format: AgentFormat, sequences: int,

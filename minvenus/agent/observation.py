@@ -20,7 +20,6 @@ from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import Extract, Failure, SearchHit, Text, ToolResult
 
 CHARACTERS_PER_TOKEN = 16         # of a result at most: blanks and rules have many in one token
-PIECE = 65536                     # characters of a long text that are counted together
 PAGE = ("The useful information in {url} for user goal {goal} as follows: \n\n"
         "Evidence in page: \n{evidence}\n\nSummary: \n{summary}\n\n")
 
@@ -127,19 +126,13 @@ def cap_text(text: str, tokenizer: Tokenizer, limit: int) -> str:
 
     Else a prefix of whole characters, a few tokens short of the limit, and the mark
     "[cut: 1,234 of 5,678 characters shown]". The mark itself must fit: settings ask for at least
-    64 tokens. A long text is counted piece by piece, and hardly further than it is shown; a word
-    between two pieces may count double."""
+    64 tokens."""
     def cut_at(end: int) -> str:
         return f"{text[:end]}\n[cut: {end:,} of {len(text):,} characters shown]"
 
-    longest = min(len(text), CHARACTERS_PER_TOKEN * limit)
-    starts: list[int] = []                                    # of the tokens
-    for begin in range(0, longest, PIECE):
-        piece = text[begin:min(begin + PIECE, longest)]
-        starts += [begin + start for _, start, _ in tokenizer.untrusted_offsets(piece)]
-        if len(starts) > limit:
-            break
-    if len(starts) <= limit and longest == len(text):
+    longest = CHARACTERS_PER_TOKEN * limit
+    starts = [start for _, start, _ in tokenizer.untrusted_offsets(text[:longest])]
+    if len(starts) <= limit and len(text) <= longest:
         return text
 
     mark = cut_at(len(text))[len(text):]

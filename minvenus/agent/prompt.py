@@ -23,30 +23,9 @@ specialised field of study. Look for the answer on the web: search, open the pag
 promising, and compare several credible sources before you rely on a claim. Weigh what they say \
 without taking sides. When the evidence is enough, write the whole final answer between <answer> \
 and </answer>."""
-STRINGS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 
-
-def function(name: str, description: str, properties: dict) -> dict:
-    parameters = {"type": "object", "properties": properties, "required": list(properties)}
-    return {
-        "type": "function",
-        "function": {"name": name, "description": description, "parameters": parameters},
-    }
-
-
-TOOLS = [
-    function("search", "Search the web and return the best results of every query.", {
-        "query": STRINGS | {"description": "The queries."},
-    }),
-    function("visit", "Open web pages and return what they say about the goal.", {
-        "url": STRINGS | {"description": "The addresses of the pages."},
-        "goal": {"type": "string", "description": "What to find out on these pages."},
-    }),
-]
-TOOL_LINES = "\n".join(json.dumps(tool) for tool in TOOLS)
-
-# The words around the schemas are those of Qwen's chat template: the base model knows them.
-SYSTEM_PROMPT = f"""{TASK}
+# Around the task these are the words of Qwen's chat template: the base model knows them.
+SYSTEM_PROMPT = TASK + """
 
 # Tools
 
@@ -54,13 +33,21 @@ You may call one or more functions to assist with the user query.
 
 You are provided with function signatures within <tools></tools> XML tags:
 <tools>
-{TOOL_LINES}
+{"type": "function", "function": {"name": "search", "description": \
+"Search the web and return the best results of every query.", "parameters": \
+{"type": "object", "properties": {"query": {"type": "array", "items": {"type": "string"}, \
+"minItems": 1, "description": "The queries."}}, "required": ["query"]}}}
+{"type": "function", "function": {"name": "visit", "description": \
+"Open web pages and return what they say about the goal.", "parameters": \
+{"type": "object", "properties": {"url": {"type": "array", "items": {"type": "string"}, \
+"minItems": 1, "description": "The addresses of the pages."}, "goal": {"type": "string", \
+"description": "What to find out on these pages."}}, "required": ["url", "goal"]}}}
 </tools>
 
 For each function call, return a json object with function name and arguments within \
 <tool_call></tool_call> XML tags:
 <tool_call>
-{{"name": <function-name>, "arguments": <args-json-object>}}
+{"name": <function-name>, "arguments": <args-json-object>}
 </tool_call>
 
 Current date: 2026-03-01

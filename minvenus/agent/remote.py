@@ -13,17 +13,14 @@ evaluation, never for training. If a server calls a prompt too long, its context
 Every setting is sent, since servers have defaults of their own. The seed of a request follows from
 our seed, the rollout's name and number, the turn and the attempt. Each turn is one request in a
 thread of its own, with the retries of tools/endpoint.py and the deadline of tools/base.py. A turn
-that is cut before its reply was read is blank. A server that was there and is gone is waited for
-longer, so that its restart costs no run.
+that is cut before its reply was read is blank. A server that was there and is gone is asked again
+for about ten minutes, so that its restart costs no run.
 """
 
 import hashlib
-import json
 import sys
-import time
 from dataclasses import replace
 from itertools import groupby
-from threading import Event, Lock
 from typing import Any
 
 from minvenus.agent.episode import Episode
@@ -32,16 +29,13 @@ from minvenus.text.json_repair import whole_characters
 from minvenus.text.tokenizer import Tokenizer, splitter
 from minvenus.text.untrusted import break_up
 from minvenus.tools.base import Call, ToolError
-from minvenus.tools.endpoint import LONGEST_WAIT, Endpoint, is_too_long
+from minvenus.tools.endpoint import Endpoint, is_too_long
 
 SECONDS = 3600.0                  # for one request
-LIST_SECONDS = 10.0               # for the list of models
 CHARACTERS = 64                   # of a token at most: what is longer is not worth encoding
 ALL_TOKENS = 1 << 20              # top_k without a limit: some servers refuse 0, others -1
 REFUSALS = (400, 422, 500, 501)   # of ids as the prompt
-PATIENCE = 600.0                  # seconds for a server that has answered to be started again
-TURN_SECONDS = 2 * SECONDS + PATIENCE         # a turn may be asked for with ids, then with text
-GONE = (None, 502, 503, 504)      # no reply, or one of the proxy before it
+PATIENT_ATTEMPTS = 80             # of a server that has answered before: it may be started again
 HINT = (". Check --api-base (it usually ends in /v1), --api-model, and that the model has room for "
         "--max-context tokens")
 
@@ -50,7 +44,7 @@ class RemoteWriter:
     """`send_ids`: prompts are sent as ids, which needs the served model's tokenizer."""
 
     samples = False
-    max_context: int | None = None
+    max_context = None                                # not known: a server says "too long"
 
     def __init__(self, tokenizer: Tokenizer, base: str, model: str, sampling: Sampling,
                  send_ids: bool, seed: int = 0):
@@ -66,22 +60,7 @@ class RemoteWriter:
         self.seed = seed
         self.answered = False                         # the server has answered a request
         self.ids_taken = False                        # ... with ids as the prompt
-        self.announced: set[str] = set()              # what the user has been told
-        self.lock = Lock()                            # of that set: turns have threads
-        self.replies: dict[Episode, tuple[Call, Event]] = {}        # the event cancels the request
-
-    def served_context(self) -> int | None:
-        """The tokens that the server has room for, as its list of models says; None if it does not
-        say."""
-        once = replace(self.endpoint, attempts=1)
-        call = Call("list of models", LIST_SECONDS, once.request, "/models", None)
-        try:
-            models = json.loads(call.result())["data"]
-            [served] = [model for model in models if model["id"] == self.endpoint.model]
-            length = served["max_model_len"]
-        except (ToolError, ValueError, LookupError, TypeError, RecursionError):
-            return None
-        return length if type(length) is int and length > 0 else None
+        self.replies: dict[Episode, Call] = {}
 
     def fitting(self, group: list[Episode], opened: list[Episode], length: int) -> int:
         return len(group)
@@ -95,16 +74,16 @@ class RemoteWriter:
         digest = hashlib.sha256(name.encode()).digest()
         seed = int.from_bytes(digest[:4]) >> 1        # some servers take 31 bits
 
-        endpoint = replace(self.endpoint, cancelled=Event())
         ids = list(episode.stream.ids)
-        reply = Call(endpoint.name, TURN_SECONDS, self._complete, endpoint, ids, max_tokens, seed)
-        self.replies[episode] = reply, endpoint.cancelled
+        seconds = 2 * SECONDS                         # it may be asked with ids, then with text
+        self.replies[episode] = Call(
+            self.endpoint.name, seconds, self._complete, ids, max_tokens, seed)
 
     def step(self) -> bool:
         return False
 
     def finished(self, episode: Episode) -> bool:
-        reply, _ = self.replies[episode]
+        reply = self.replies[episode]
         if not reply.done():
             return False
         episode.stream.ids += reply.result()
@@ -117,14 +96,11 @@ class RemoteWriter:
         self.close(episode)
 
     def close(self, episode: Episode) -> None:
-        if episode in self.replies:
-            _, cancelled = self.replies.pop(episode)
-            cancelled.set()
+        self.replies.pop(episode, None)
 
     # -------------------------------------------------------------------- in the turn's own thread
 
-    def _complete(self, endpoint: Endpoint, ids: list[int], max_tokens: int,
-                  seed: int) -> list[int]:
+    def _complete(self, ids: list[int], max_tokens: int, seed: int) -> list[int]:
         """The ids of a turn. A server that writes more than it was asked for is cut."""
         sampling, tokenizer = self.sampling, self.tokenizer
         stop_ids = (*tokenizer.stop_ids, tokenizer.tool_response)
@@ -140,18 +116,18 @@ class RemoteWriter:
             "seed": seed,
             "stop": [tokenizer.spelling[i] for i in stop_ids],
         }
-        text = self._reply(endpoint, ids, settings)[:CHARACTERS * max_tokens]
+        text = self._reply(ids, settings)[:CHARACTERS * max_tokens]
         for i in tokenizer.stop_ids:                  # some servers spell the id that ended it
             text = text.split(tokenizer.spelling[i], 1)[0]
         return tokenizer.encode_tagged(whole_characters(text))[:max_tokens]
 
-    def _reply(self, endpoint: Endpoint, ids: list[int], settings: dict[str, Any]) -> str:
+    def _reply(self, ids: list[int], settings: dict[str, Any]) -> str:
         """The reply to the prompt, which is sent as ids, or as text if the server refuses ids."""
         refusal = None
         if self.send_ids:
             stop_ids = [*self.tokenizer.stop_ids, self.tokenizer.tool_response]
             try:
-                text = self._ask(endpoint, ids, settings | {"stop_token_ids": stop_ids})
+                text = self._ask(ids, settings | {"stop_token_ids": stop_ids})
                 self.ids_taken = True
                 return text
             except ToolError as error:
@@ -159,41 +135,25 @@ class RemoteWriter:
                     raise
                 refusal = error
 
-        text = self._ask(endpoint, safe_text(self.tokenizer, ids), settings)
-        if refusal is not None:
+        text = self._ask(safe_text(self.tokenizer, ids), settings)
+        if refusal and self.send_ids:
             self.send_ids = False
-            self._announce("text", "prompts are sent as text (--no-prompt-ids does so at once), "
-                                   f"for of ids {refusal}")
+            print("\nprompts are sent as text (--no-prompt-ids does so at once), for of ids "
+                  f"{refusal}", file=sys.stderr, flush=True)
         return text
 
-    def _ask(self, endpoint: Endpoint, prompt: list[int] | str, settings: dict[str, Any]) -> str:
+    def _ask(self, prompt: list[int] | str, settings: dict[str, Any]) -> str:
         """The text of the reply. A server that has answered before may be gone for a while."""
-        until = None                                  # patience begins when it is first missed
-        while True:
-            try:
-                text = endpoint.complete(prompt, **settings)
-                self.answered = True
-                self.announced.discard("gone")
-                return text
-            except ToolError as error:
-                now = time.monotonic()
-                until = until or now + PATIENCE
-                gone = error.status in GONE and error.kind != "timeout"
-                waits = self.answered and now < until and not endpoint.cancelled.is_set()
-                if not gone or not waits:
-                    hint = HINT if error.status in (400, 404) else ""
-                    raise ToolError(error.kind, f"{error}{hint}", error.status) from None
-                self._announce("gone", f"waiting up to {PATIENCE / 60:g} minutes for the server to "
-                                       f"come back: {error}")
-                if endpoint.cancelled.wait(min(error.wait, LONGEST_WAIT)):
-                    raise
-
-    def _announce(self, topic: str, words: str) -> None:
-        """Tell the user, once for each topic."""
-        with self.lock:
-            if topic not in self.announced:
-                self.announced.add(topic)
-                print(f"\n{words}", file=sys.stderr, flush=True)    # after a progress line
+        endpoint = self.endpoint
+        if self.answered:
+            endpoint = replace(endpoint, attempts=PATIENT_ATTEMPTS)
+        try:
+            text = endpoint.complete(prompt, **settings)
+        except ToolError as error:
+            hint = HINT if error.status in (400, 404) else ""
+            raise ToolError(error.kind, f"{error}{hint}", error.status) from None
+        self.answered = True
+        return text
 
 
 def safe_text(tokenizer: Tokenizer, ids: list[int]) -> str:

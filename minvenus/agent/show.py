@@ -32,8 +32,6 @@ def show_turn(number: int, turn: Turn) -> None:
     row("  thought", parsed.thought or "(none)")
     if turn.tool is not None:
         row(f"  {turn.tool['name']}", json.dumps(turn.tool["arguments"], ensure_ascii=False))
-    elif turn.text == "<think>\n":                         # of the prompt
-        row("  no call", "Nothing was written.")
     elif turn.kind == "none":
         row("  no call", parsed.error or "The call came too late to be run.")
         row("", shortened(turn.text))

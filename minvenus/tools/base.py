@@ -8,28 +8,27 @@ A tool set is an object with these two methods, and a close() if it holds someth
 Each takes one query or one page, raises a ToolError if that fails, and gives up at the deadline,
 which is a value of time.monotonic(). A call of the model has one or several of them:
 
-    run_tool(tools, "search", {"query": ["a", "b"]})                 in this thread, in turn
-    ToolCall(tools, "visit", {"url": ["u"], "goal": "g"}, 450.0)     a thread for each
+    run_tool(tools, "search", {"query": ["a", "b"]})                 in this thread
+    ToolCall(tools, "visit", {"url": ["u"], "goal": "g"}, 450.0)     in one of its own
 
 Both give a ToolResult: data, which agent/observation.py writes as the model knows it. Pages are not
 trusted and not cleaned: a protocol tag in a page stays text, because the token stream encodes
 observations as ordinary ids.
 """
 
+import math
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from functools import partial
 
 from minvenus.config import ConfigError
 
 # Kinds of errors: timeout, http, page, refused, empty, bad_arguments.
 FAULTS = ("timeout", "http")      # a service failed; the others are about the page or the call
 MAX_ITEMS = 10                    # queries or URLs in one call
-IMMEDIATE_SECONDS = 20.0          # of a call that runs in the caller's thread
 SOFT_SHARE = 0.95                 # of a call's seconds after which a tool gives up by itself
 NO_RESULTS = "no results; try other words"
 
@@ -106,61 +105,27 @@ class ToolError(Exception):
 # ------------------------------------------------------------------------------------------ calls
 
 
-def run_tool(tools, name: str, arguments: dict, seconds: float = IMMEDIATE_SECONDS) -> ToolResult:
-    """Run a parsed call, {"query": [...]} or {"url": [...], "goal": "..."}, of tools that cannot
-    hang."""
-    deadline = time.monotonic() + seconds
-    return gather(name, arguments, lambda item: run_entry(tools, name, item, arguments, deadline))
+def run_tool(tools, name: str, arguments: dict, seconds: float = math.inf) -> ToolResult:
+    """Run a parsed call, {"query": [...]} or {"url": [...], "goal": "..."}: one entry after the
+    other, in this thread.
 
-
-class ToolCall:
-    """A call that runs in daemon threads, one for each query or URL, until its deadline."""
-
-    def __init__(self, tools, name: str, arguments: dict, seconds: float):
-        self.name, self.arguments, self.seconds = name, arguments, seconds
-        self._calls: dict[str, Call] = {}
-        deadline = time.monotonic() + SOFT_SHARE * seconds
-        items = call_items(name, arguments)
-        if len(items) <= MAX_ITEMS:           # else result() says so
-            for item in dict.fromkeys(items):
-                run = partial(run_entry, tools, name, item, arguments, deadline)
-                self._calls[item] = Call(f"tool {name}", seconds, run)
-
-    def done(self) -> bool:
-        return all(call.done() for call in self._calls.values())
-
-    def result(self) -> ToolResult:
-        """The results that are there in time; late ones are failures."""
-        result = gather(self.name, self.arguments, lambda item: self._calls[item].result())
-        if self._calls and not any(call.future.done() for call in self._calls.values()):
-            reason = f"{self.name} did not return within {self.seconds:g} seconds"
-            return ToolResult(self.name, failure=Failure("timeout", reason))
-        return result
-
-
-def call_items(name: str, arguments: dict) -> list[str]:
-    return arguments["query" if name == "search" else "url"]
-
-
-def run_entry(tools, name: str, item: str, arguments: dict, deadline: float) -> Content:
-    if name == "search":
-        return tools.search(item, deadline)
-    return tools.visit(item, arguments["goal"], deadline)
-
-
-def gather(name: str, arguments: dict, content_of: Callable[[str], Content]) -> ToolResult:
-    """The contents of all entries of a call. ToolErrors become failures of their entries. Any other
-    exception fails the whole call and shows its class only, since its text may hold a key. A
-    ConfigError passes: a run that is set up wrongly (no key, no recording) must stop."""
-    items = call_items(name, arguments)
+    ToolErrors become failures of their entries. Any other exception fails the whole call and shows
+    its class only, since its text may hold a key. A ConfigError passes: a run that is set up
+    wrongly (no key, no recording) must stop."""
+    items = arguments["query" if name == "search" else "url"]
     if len(items) > MAX_ITEMS:
         reason = f"{name} takes at most {MAX_ITEMS} entries in a call, got {len(items)}"
         return ToolResult(name, failure=Failure("bad_arguments", reason))
 
+    deadline = time.monotonic() + seconds
+    goal = arguments.get("goal", "")
     entries: list[tuple[str, Content]] = []
     for item in items:
         try:
-            content = content_of(item)
+            if name == "search":
+                content = tools.search(item, deadline)
+            else:
+                content = tools.visit(item, goal, deadline)
         except ConfigError:
             raise
         except ToolError as error:
@@ -169,7 +134,28 @@ def gather(name: str, arguments: dict, content_of: Callable[[str], Content]) -> 
             reason = f"{name} failed ({type(error).__name__})"
             return ToolResult(name, failure=Failure("http", reason))
         entries.append((item, content))
-    return ToolResult(name, arguments.get("goal", ""), entries)
+    return ToolResult(name, goal, entries)
+
+
+class ToolCall:
+    """run_tool in a thread of its own. Shortly before the deadline the entries that are there
+    become the result, and the others timeouts. If the tools hang, the whole call is one."""
+
+    def __init__(self, tools, name: str, arguments: dict, seconds: float):
+        self.name = name
+        self.seconds = seconds
+        self.call = Call(
+            f"tool {name}", seconds, run_tool, tools, name, arguments, SOFT_SHARE * seconds)
+
+    def done(self) -> bool:
+        return self.call.done()
+
+    def result(self) -> ToolResult:
+        try:
+            return self.call.result()
+        except ToolError:
+            reason = f"{self.name} did not return within {self.seconds:g} seconds"
+            return ToolResult(self.name, failure=Failure("timeout", reason))
 
 
 class Call:
@@ -183,14 +169,14 @@ class Call:
         self.name = name
         self.deadline = time.monotonic() + seconds
         self.future: Future = Future()
-        run = partial(self._run, function, arguments)
-        threading.Thread(target=run, name=name, daemon=True).start()
 
-    def _run(self, function: Callable, arguments: tuple) -> None:
-        try:
-            self.future.set_result(function(*arguments))
-        except BaseException as error:
-            self.future.set_exception(error)
+        def run() -> None:
+            try:
+                self.future.set_result(function(*arguments))
+            except BaseException as error:
+                self.future.set_exception(error)
+
+        threading.Thread(target=run, name=name, daemon=True).start()
 
     def done(self) -> bool:
         return self.future.done() or time.monotonic() >= self.deadline
@@ -220,8 +206,7 @@ class TooManyFailures(ConfigError):
 
 
 class FailureGuard:
-    """Stops a run when, of the last `window` calls, more than the share `limit` failed. Safe under
-    threads.
+    """Stops a run when, of the last `window` calls, more than the share `limit` failed.
 
     A service that fails from the start is noticed after limit * window failures, before the window
     is full."""
@@ -235,12 +220,11 @@ class FailureGuard:
     def add(self, failure: str | None) -> None:
         """Count one call; `failure` says why it failed, None if it did not."""
         self._recent.append(failure)
-        recent = self._recent.copy()
-        reasons = Counter(reason for reason in recent if reason is not None)
+        reasons = Counter(reason for reason in self._recent if reason is not None)
         failures = reasons.total()
         if failures / self.window > self.limit:
             listed = "; ".join(f"{n} times: {reason}" for reason, n in reasons.most_common(3))
             raise TooManyFailures(
-                f"{failures} of the last {len(recent)} {self.what} failed, more than the share "
-                f"{self.limit:g} of {self.window}, so the rest cannot be relied on: check the "
-                f"network, the keys and the endpoints. {listed}")
+                f"{failures} of the last {len(self._recent)} {self.what} failed, more than the "
+                f"share {self.limit:g} of {self.window}, so the rest cannot be relied on: check "
+                f"the network, the keys and the endpoints. {listed}")

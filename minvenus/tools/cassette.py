@@ -1,8 +1,7 @@
 """Results of live calls in one SQLite file: recorded once, replayed exactly and without a network.
 
-    calls(key, value)     key = call_key(name, arguments) of one query or page, value = its result
-                          as JSON; or key = "failed " and that, value = [kind, message] of the
-                          newest failure
+    calls(key, value)     key = one query or page as JSON, value = its result as JSON; or
+                          key = "failed " and that, value = [kind, message] of the newest failure
 
 While recording, a result that is in the file is not asked for again, so the recorded run sees what
 a replay will see. A failure is: a timeout must not become what a page says for ever. A replay
@@ -25,11 +24,6 @@ from minvenus.tools.base import ToolError
 
 BUSY_SECONDS = 30.0                   # wait for another process that writes
 TABLE = "CREATE TABLE calls (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID"
-
-
-def call_key(name: str, arguments: dict) -> str:
-    call = {"name": name, "arguments": arguments}
-    return json.dumps(call, sort_keys=True, separators=(",", ":"))
 
 
 class Cassette:
@@ -60,13 +54,7 @@ class Cassette:
     def get(self, key: str):
         """The value of a key, None if it has none."""
         row = self._execute("SELECT value FROM calls WHERE key = ?", key)
-        if row is None:
-            return None
-        try:
-            return json.loads(row[0])
-        except ValueError:                          # as a web error it would change the run
-            raise ConfigError(f"{self.file} is damaged at {key[:500]}: record into a new file") \
-                from None
+        return json.loads(row[0]) if row else None
 
     def put(self, key: str, value):
         """Record the first value of a key and return it: another thread or process may be first."""
@@ -75,7 +63,8 @@ class Cassette:
 
     def fetch(self, name: str, arguments: dict, call: Callable[[], list]) -> list:
         """The recorded result, else that of `call()`, which is recorded; or its ToolError."""
-        key = call_key(name, arguments)
+        question = {"name": name, "arguments": arguments}
+        key = json.dumps(question, sort_keys=True, separators=(",", ":"))
         result = self.get(key)
         if result is None and self.record:
             try:
@@ -90,9 +79,8 @@ class Cassette:
         failure = self.get(f"failed {key}")
         if failure:
             raise ToolError(*failure)
-        [rows] = self._execute("SELECT count(*) FROM calls") or [0]
         raise ConfigError(
-            f"none of the {rows} calls in {self.file} is {key[:500]}: the replayed run must have "
+            f"no call in {self.file} is {key[:500]}: the replayed run must have "
             "the question, model, system prompt, seed, sampling and limits of the recorded one. To "
             "add what is missing, use record: with this file")
 

@@ -19,7 +19,6 @@ contain it, even if the server echoes it, as it is or escaped. A redirect is an 
 would carry the key to another host.
 """
 
-import base64
 import json
 import math
 import os
@@ -27,8 +26,7 @@ import random
 import re
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
-from threading import Event
+from dataclasses import dataclass
 
 import requests
 
@@ -72,7 +70,6 @@ class Endpoint:
     seconds: float = 120.0            # one request, with all its attempts and waits
     read_seconds: float = 60.0        # one connection, one wait for more bytes
     attempts: int = 5                 # as the released system has for its model and its search
-    cancelled: Event = field(default_factory=Event)        # once it is set, nothing is tried again
 
     def __post_init__(self):
         check_address(self.base_url, self.url_source, self.key_variable)
@@ -82,15 +79,11 @@ class Endpoint:
     def from_environment(cls, prefix: str, name: str, **limits) -> "Endpoint":
         """An OpenAI-compatible endpoint from PREFIX_BASE_URL, PREFIX_MODEL and PREFIX_API_KEY."""
         url_source, key_variable = f"{prefix}_BASE_URL", f"{prefix}_API_KEY"
-        model = setting(f"{prefix}_MODEL")
-        url = setting(url_source)
-        if not url:
+        url, model = setting(url_source), setting(f"{prefix}_MODEL")
+        if not url or not model:
             raise ConfigError(f"the {name} needs {url_source} and {prefix}_MODEL in the "
                               f"environment, and {key_variable} if it asks for a key")
-        endpoint = cls(name, url, key_variable, model, url_source, **limits)
-        if not model:
-            raise ConfigError(f"{prefix}_MODEL must name the model, as the {name} calls it")
-        return endpoint
+        return cls(name, url, key_variable, model, url_source, **limits)
 
     def key(self) -> str:
         key = setting(self.key_variable)
@@ -145,8 +138,7 @@ class Endpoint:
                 too_late = time.monotonic() + wait >= deadline
                 if not passing or attempt == self.attempts or too_late:
                     raise
-                if self.cancelled.wait(wait):
-                    raise
+                time.sleep(wait)
 
     def _attempt(self, path: str, body: dict | None, deadline: float) -> bytes:
         key = self.key()
@@ -215,21 +207,12 @@ def read_body(response: requests.Response, deadline: float) -> bytes:
 
 
 def spellings(key: str) -> re.Pattern[bytes]:
-    """A key as it is, escaped as in JSON, URLs or HTML, or in base64 together with other text."""
+    """A key as it is, or escaped as in JSON, URLs or HTML."""
     characters = []
     for character in key:
         code, plain = ord(character), re.escape(character)
         characters.append(rf"(?:\\?{plain}|\\u00{code:02x}|%{code:02x}|&#(?:{code}|x{code:x});)")
-    patterns = [f"(?i:{''.join(characters)})"]
-
-    # base64 writes 6 bits per letter: `before` bytes of other text stand in the key's first group
-    for before in range(3):
-        letters = base64.b64encode(bytes(before) + key.encode()).decode()
-        first = math.ceil(before * 8 / 6)
-        end = (before + len(key)) * 8 // 6               # the key alone decides these letters
-        pattern = letters[first:end].replace("+", "[+-]").replace("/", r"\\?[/_]")
-        patterns.append(pattern)
-    return re.compile("|".join(patterns).encode())
+    return re.compile("".join(characters).encode(), re.IGNORECASE)
 
 
 def reason(data: bytes) -> str:

@@ -14,8 +14,6 @@ from minvenus.tools.base import Extract, ToolError
 from minvenus.tools.endpoint import Endpoint, is_too_long, temperature
 
 SECONDS = 300.0                       # of one page: all attempts; a model may think for a minute
-REPEATS = 3                           # of the question after replies that cannot be read
-SHORTEST_REPLY = 10                   # characters; less is as good as nothing
 SHORT_PAGE = 25_000                   # characters of the last attempt
 FIELDS = ("rational", "evidence", "summary")
 
@@ -43,42 +41,31 @@ class Extractor:
 
     No temperature is sent unless it is set; the released system has 0.7."""
 
-    def __init__(self, seconds: float = SECONDS):
-        limits = {"seconds": seconds, "read_seconds": seconds}
-        self.endpoint = Endpoint.from_environment("EXTRACT", "extraction endpoint", **limits)
+    def __init__(self):
+        self.endpoint = Endpoint.from_environment(
+            "EXTRACT", "extraction endpoint", seconds=SECONDS, read_seconds=SECONDS)
         self.settings = temperature("EXTRACT_TEMPERATURE")
 
     def extract(self, page: str, goal: str, deadline: float = math.inf) -> Extract:
-        """Evidence and summary, or a ToolError. As in the released system, after an empty reply the
-        model is asked again with 70 % of the page, three times, then with its first 25,000
-        characters; after one that cannot be read again with the same page, three times. A server
-        that says "too long" gets less of the page, too; any other error is one."""
+        """Evidence and summary, or a ToolError. If the reply cannot be read, or the server says
+        "too long", the model is asked again with 70 % of the page, three times, then with its
+        first 25,000 characters. Any other error of the server is one."""
         deadline = min(deadline, time.monotonic() + self.endpoint.seconds)
         # never an empty page: what it says would be invented
         lengths = [max(1, int(len(page) * 0.7 ** i)) for i in range(4)]
-        lengths.append(min(lengths[-1], SHORT_PAGE))
-        repeats = 0
-        while True:
+        for length in [*lengths, min(lengths[-1], SHORT_PAGE)]:
             try:
-                reply = self._ask(page[:lengths[0]], goal, deadline)
+                reply = self._ask(page[:length], goal, deadline)
                 extract = read_reply(reply)
                 if extract:
                     return extract
                 problem = ToolError("http", "the extraction endpoint gave no JSON object with "
-                                            f"evidence or summary, but {reply[:80]!r}", status=200)
-                shorten = len(reply.strip()) < SHORTEST_REPLY
+                                            f"evidence or summary, but {reply[:80]!r}")
             except ToolError as error:
                 if error.status != 200 and not is_too_long(error):
                     raise
                 problem = error
-                shorten = True
-
-            if shorten:
-                lengths.pop(0)
-            else:
-                repeats += 1
-            if not lengths or repeats > REPEATS:
-                raise problem
+        raise problem
 
     def _ask(self, page: str, goal: str, deadline: float) -> str:
         content = PROMPT.format(goal=break_up(goal), page=break_up(page))

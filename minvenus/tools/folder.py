@@ -14,10 +14,8 @@ positive for every word, so a text scores above 0 exactly if it shares a word wi
 
 import math
 import re
-import time
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from minvenus.config import ConfigError
@@ -27,7 +25,6 @@ from minvenus.tools.base import NO_RESULTS, Extract, SearchHit, ToolError
 # is a word.
 UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
-ASCII_GAPS = {code: " " for code in range(128) if not chr(code).isalnum()}
 # A passage is a line; of a line with more than 300 characters as many sentences as fit, else 300
 # characters.
 PASSAGE = re.compile(r"\S.{0,299}$|\S.{0,298}(?:[.!?](?=\s)|[。！？])|\S.{0,299}")
@@ -41,33 +38,24 @@ NO_COMMON_WORD = (
     "No passage shares a word with the goal; the evidence is the beginning of the page.")
 
 
-def bm25(texts: Iterable[Counter[str]], query: str) -> dict[int, float]:
+def bm25(texts: list[Counter[str]], query: str) -> dict[int, float]:
     """Index and score of all texts that share a word with the query, best first; equal scores keep
     the order of the texts. A text is given by how often each word occurs in it."""
-    # each word once, in a fixed order: sums of floats depend on it
-    query_words = list(dict.fromkeys(words(query)))
-    lengths = []
-    counts = []                                       # per text, of each word of the query
-    for text in texts:
-        lengths.append(text.total())
-        counts.append([text[word] for word in query_words])
-    mean = sum(lengths) / len(lengths) if any(lengths) else 1.0
+    lengths = [text.total() for text in texts]
+    mean = sum(lengths) / max(1, len(lengths))
 
     scores: dict[int, float] = defaultdict(float)
-    for j in range(len(query_words)):
-        matches = [i for i, row in enumerate(counts) if row[j]]
-        idf = math.log(1 + (len(counts) - len(matches) + 0.5) / (len(matches) + 0.5))
+    for word in dict.fromkeys(words(query)):      # a fixed order: sums of floats depend on it
+        matches = [i for i, text in enumerate(texts) if word in text]
+        idf = math.log(1 + (len(texts) - len(matches) + 0.5) / (len(matches) + 0.5))
         for i in matches:
-            f = counts[i][j]
+            f = texts[i][word]
             scores[i] += idf * f * (K1 + 1) / (f + K1 * (1 - B + B * lengths[i] / mean))
     return dict(sorted(scores.items(), key=lambda item: (-item[1], item[0])))
 
 
 def words(text: str) -> list[str]:
-    text = unicodedata.normalize("NFKC", text).casefold()
-    if text.isascii():
-        return text.translate(ASCII_GAPS).split()     # the same words, in a third of the time
-    return WORD.findall(text)
+    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 class Document:
@@ -80,21 +68,14 @@ class Document:
         for line in text.splitlines():
             self.passages += PASSAGE.findall(line.rstrip())
 
-    def ranked(self, query: str, deadline: float = math.inf) -> list[int]:
-        """The passages that share a word with the query, best first, or a ToolError at the
-        deadline, which is a value of time.monotonic()."""
-        def counts() -> Iterator[Counter[str]]:
-            for passage in self.passages:
-                if time.monotonic() > deadline:
-                    raise ToolError("timeout", "the documents are too long to be searched in time")
-                yield Counter(words(passage))
+    def ranked(self, query: str) -> list[int]:
+        """The passages that share a word with the query, best first."""
+        return list(bm25([Counter(words(passage)) for passage in self.passages], query))
 
-        return list(bm25(counts(), query))
-
-    def extract(self, goal: str, deadline: float = math.inf) -> Extract:
+    def extract(self, goal: str) -> Extract:
         """The best passages in their order on the page, and the best one as the summary. Without a
         common word the evidence is the beginning, and the summary says so."""
-        ranked = self.ranked(goal, deadline)
+        ranked = self.ranked(goal)
         if ranked:
             summary = self.passages[ranked[0]]
         else:
@@ -132,7 +113,7 @@ class FolderTools:
         for i in list(bm25(self.counts, query))[:MAX_RESULTS]:
             document = self.documents[self.urls[i]]
             # a long word may be cut between two passages, so that none has it
-            best, *_ = document.ranked(query, deadline) or [0]
+            best, *_ = document.ranked(query) or [0]
             hits.append(SearchHit(document.title, self.urls[i], document.passages[best]))
         if not hits:
             raise ToolError("empty", NO_RESULTS)
@@ -143,7 +124,7 @@ class FolderTools:
         if path not in self.documents:
             raise ToolError("empty", "there is no such document: write the path as in the search "
                                      "results")
-        return self.documents[path].extract(goal, deadline)
+        return self.documents[path].extract(goal)
 
 
 def read_documents(root: Path) -> dict[str, Document]:

@@ -242,18 +242,17 @@ def visit_labels(web: ToyWeb, rollout: Rollout) -> list[list[tuple[str, int]]]:
         turn_labels = []
         for url in urls:
             title = url.removeprefix("page ")
+            unread = [right for right in path if right not in read]
+            page = unread[0] if unread else path[-1]
             if url not in shown:
                 kind = "failed"
             elif title in read:
                 kind = "repeated"
             elif title in path:
                 kind = "right"
+                page = title
             else:
                 kind = "wrong"
-
-            unread = [right for right in path if right not in read]
-            next_right = unread[0] if unread else path[-1]
-            page = title if kind == "right" else next_right
             turn_labels.append((kind, path.index(page) + 1))
             if url in shown:
                 read.add(title)

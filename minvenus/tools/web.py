@@ -21,14 +21,13 @@ neither (base.FAULTS).
 
 import re
 import socket
-import time
 from collections.abc import Callable
-from dataclasses import asdict
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from minvenus.config import ConfigError
-from minvenus.tools.base import NO_RESULTS, Call, Extract, SearchHit, ToolError
+from minvenus.tools.base import NO_RESULTS, Extract, SearchHit, ToolError
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, setting
 from minvenus.tools.extract import Extractor
@@ -37,32 +36,27 @@ from minvenus.tools.folder import Document, FolderTools
 IMMEDIATE = ("toyweb", "folder", "replay")    # tools that cannot hang
 IDEOGRAPH = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 MAX_RESULTS = 10
+DETAILS = ("snippet", "date", "source")
 HOSTED_SEARCH = "https://google.serper.dev/search"
 HOSTED_READER = "https://r.jina.ai"
 READER_ATTEMPTS = 8                   # as often as the released system asks its reader
-READER_STATUSES = (401, 402, 407, 429)        # of 4xx: key, payment, proxy, rate; others: the page
-PAGE_FAILED = re.compile(
-    "target url returned error|net::err_|could not be resolved|enotfound", re.IGNORECASE)
+# Of the reader about a page: it is too large (200), or the reader cannot open it. Others are about
+# the reader itself: its key, its payment, its rate.
+ABOUT_PAGE = (200, 400, 403, 404, 405, 406, 408, 409, 410, 413, 415, 422, 451)
 PAGE_STATUS = re.compile(r"^Warning: Target URL returned error ([^\n]{,100})", re.MULTILINE)
 PAGE_BYTES = 4 * 95_000               # that are read: 95,000 tokens, as in the released system
 
 
 def describe_tools(spec: str) -> str:
-    """What the tools that --tools names will use. Addresses may hold a secret, so they are named by
-    their variables."""
+    """What the tools that --tools names will use, without any address: it may hold a secret."""
     kind, _, path = spec.partition(":")
     if kind == "toyweb":
         return "the toy web"
     if kind not in ("live", "record"):
         return f"{kind} {path}"
-    search = "SERPER_BASE_URL" if setting("SERPER_BASE_URL") else "Serper"
-    reader = "JINA_BASE_URL" if setting("JINA_BASE_URL") else HOSTED_READER
-    model = setting("EXTRACT_MODEL")
-    extractor = "no extractor but passages that share words with the goal"
-    if model:
-        extractor = f"extractor {model}"
+    extractor = setting("EXTRACT_MODEL") or "passages that share words with the goal"
     recording = f", recorded in {path}" if path else ""
-    return f"search by {search}, reader {reader}, {extractor}{recording}"
+    return f"the live web, extracts by {extractor}{recording}"
 
 
 def make_tools(spec: str):
@@ -115,15 +109,8 @@ class LiveTools:
 
     def _result(self, name: str, ask: Callable[..., list], deadline: float, **arguments) -> list:
         """The result of ask(deadline, **arguments), or the recorded one."""
-        def ask_in_time() -> list:
-            result = ask(deadline, **arguments)
-            if time.monotonic() > deadline:           # the run may have given it up
-                raise ToolError("timeout", "the result did not come in time")
-            return result
-
-        if self.cassette is None:
-            return ask_in_time()
-        return self.cassette.fetch(name, arguments, ask_in_time)
+        call = partial(ask, deadline, **arguments)
+        return self.cassette.fetch(name, arguments, call) if self.cassette else call()
 
     def _search(self, deadline: float, query: str) -> list[dict]:
         """Chinese results for a query with an ideograph, else English ones, as in the release."""
@@ -131,15 +118,12 @@ class LiveTools:
         if IDEOGRAPH.search(query):
             country, language = "cn", "zh-cn"
         reply = self.searcher.post("", {"q": query, "gl": country, "hl": language}, deadline)
-        items = reply.get("organic", [])
-        if not isinstance(items, list):
-            raise ToolError("http", 'the search endpoint answered with an "organic" that is not a '
-                                    "list")
         hits = []
-        for item in items:
-            if isinstance(item, dict) and item.get("title") and item.get("link"):
-                texts = [str(item.get(name) or "") for name in ("snippet", "date", "source")]
-                hits.append(asdict(SearchHit(str(item["title"]), str(item["link"]), *texts)))
+        for item in reply.get("organic") or []:
+            match item:
+                case {"title": str(title), "link": str(url)}:
+                    details = {key: str(item.get(key) or "") for key in DETAILS}
+                    hits.append({"title": title, "url": url} | details)
         if not hits:
             raise ToolError("empty", NO_RESULTS)      # an error, so that a recording asks again
         return hits[:MAX_RESULTS]
@@ -159,14 +143,15 @@ class LiveTools:
 
     def _read(self, url: str, deadline: float) -> str:
         """The text of a page. An error about the page itself has the kind "page"."""
-        self._check(url, deadline)
+        hosted = self.reader.base_url.rstrip("/") == HOSTED_READER
+        if not is_public_url(url, look_up=not hosted):
+            raise ToolError("refused", "this address is not allowed: it must be http://HOST/... or "
+                                       "https://HOST/... of a public host that exists, without "
+                                       "user name and password, with spaces percent-encoded")
         try:
             data = self.reader.request(f"/{url}", None, deadline)
         except ToolError as error:
-            status = error.status or 0
-            too_large = status == 200                 # more bytes than are read
-            refused = 400 <= status < 500 and status not in READER_STATUSES
-            if too_large or refused or PAGE_FAILED.search(str(error)):
+            if error.status in ABOUT_PAGE:
                 raise ToolError("page", str(error)) from None
             raise
         text = data.decode("utf-8", "replace").strip()
@@ -176,22 +161,6 @@ class LiveTools:
         if not text:
             raise ToolError("empty", "the page has no text")
         return text
-
-    def _check(self, url: str, deadline: float) -> None:
-        """Refuse an address that is not public. A look-up has a thread of its own, because a name
-        that is never found is a fault of the page and not of the reader."""
-        if self.reader.base_url.rstrip("/") == HOSTED_READER:
-            public = is_public_url(url, look_up=False)
-        else:
-            left = min(self.reader.seconds, deadline - time.monotonic())
-            try:
-                public = Call("look-up", left, is_public_url, url, True).result()
-            except ToolError:
-                raise ToolError("page", "its host was not found in time") from None
-        if not public:
-            raise ToolError("refused", "this address is not allowed: it must be http://HOST/... or "
-                                       "https://HOST/... of a public host that exists, without "
-                                       "user name and password, with spaces percent-encoded")
 
 
 # --------------------------------------------------------------------------------------- addresses

@@ -188,7 +188,7 @@ def test_before_anything_was_written_the_last_turn_is_blank_and_nothing_in_it_co
     capsys,
 ):
     rollout = run(policy_for([search()], step_tokens=4), budget(3, time_limit=1e-9), watch=show)
-    assert "  no call  Nothing was written.\n" in capsys.readouterr().out
+    assert "  no call  The turn has no complete <tool_call>" in capsys.readouterr().out
     [turn] = rollout.turns
     assert (
         rollout.termination == "timeout"

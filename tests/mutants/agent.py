@@ -154,15 +154,6 @@ MUTANTS = (
         ("minvenus.agent.rollout:RolloutLoop._read_turn", " and episode.turns:", ":"),
     ),
     mutant(
-        54,
-        "patience is over before the server is missed",
-        "agent/test_remote.py::"
-        "test_patience_begins_when_the_server_is_first_missed_however_long_the_turn_took_before",
-        "minvenus.agent.remote:RemoteWriter._ask",
-        "until = None ",
-        "until = time.monotonic() + PATIENCE ",
-    ),
-    mutant(
         44,
         "every attempt at a turn has the same seed",
         "agent/test_remote.py::"
@@ -180,8 +171,8 @@ MUTANTS = (
         54,
         "a server that is started again costs the runs that it was writing",
         "agent/test_remote.py::"
-        "test_a_server_that_is_gone_for_a_while_costs_no_run_and_each_outage_is_said_once",
-        ("minvenus.agent.remote:RemoteWriter._ask", "if not gone or", "if True or"),
+        "test_a_server_that_is_gone_for_a_while_costs_no_run",
+        ("minvenus.agent.remote:RemoteWriter._ask", "if self.answered:", "if not self.answered:"),
     ),
     mutant(
         43,
@@ -204,13 +195,6 @@ MUTANTS = (
         "agent/test_load.py::"
         "test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
         ("minvenus.agent.prompt:read_format", "path is not None and path.is_file()", "False"),
-    ),
-    mutant(
-        54,
-        "a turn that was cut goes on asking",
-        "agent/test_remote.py::"
-        "test_a_turn_that_was_cut_is_not_waited_for_and_does_not_go_on_asking[gone-time]",
-        ("minvenus.agent.remote:RemoteWriter.close", "cancelled.set()", "pass"),
     ),
     mutant(
         61,

@@ -145,14 +145,6 @@ def list_a_tag_as_a_merge(raw):
             "not a tokenizer.json with a BPE model",
             changed(lambda raw: raw["model"].update(type="WordPiece")),
         ),
-        ("lacks some of the 256 byte symbols", changed(lambda raw: raw["model"]["vocab"].pop("!"))),
-        *[
-            (
-                "with lstrip, rstrip or single_word",
-                changed(lambda raw, option=option: raw["added_tokens"][-1].update({option: True})),
-            )
-            for option in ("lstrip", "rstrip", "single_word")
-        ],
         (
             f"has {SIZE} ids up to {SIZE}",
             changed(lambda raw: raw["added_tokens"][-1].update(id=SIZE)),

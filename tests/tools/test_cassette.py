@@ -3,7 +3,6 @@
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 
 import pytest
 
@@ -92,21 +91,14 @@ def test_a_call_that_is_not_there_stops_a_replay_which_says_what_may_have_change
     recording.fetch("search", {"query": "b"}, Counting())
     recording.close()
     for call in (QUERY, ("visit", {"query": "b"})):
-        words = rf"none of the 1 calls in .*tape is .*{call[0]}.*model.*seed.*use record:"
+        words = rf"no call in .*tape is .*{call[0]}.*model.*seed.*use record:"
         with pytest.raises(ConfigError, match=words):
             replayed(tmp_path / "tape", call)
 
 
-def test_a_damaged_row_and_a_disk_that_is_full_stop_the_run(tmp_path, monkeypatch):
-    file, connect = tmp_path / "tape", sqlite3.connect
-    recording = Cassette(file)
-    recording.fetch(*QUERY, Counting())
-    recording.close()
-    with closing(connect(file)) as db, db:
-        db.execute("UPDATE calls SET value = '['")
-    for record in (True, False):
-        with pytest.raises(ConfigError, match=r'damaged at .*"query":"a".* record into a new file'):
-            Cassette(file, record).fetch(*QUERY, fails)
+def test_a_disk_that_is_full_stops_the_run(tmp_path, monkeypatch):
+    Cassette(tmp_path / "tape").close()
+    connect = sqlite3.connect
 
     def full_disk(*arguments, **options):
         db = connect(*arguments, **options)
@@ -115,7 +107,7 @@ def test_a_damaged_row_and_a_disk_that_is_full_stop_the_run(tmp_path, monkeypatc
 
     monkeypatch.setattr(sqlite3, "connect", full_disk)
     with pytest.raises(ConfigError, match=r"tape cannot be used any more: .* full"):
-        Cassette(file).fetch("search", {"query": "b"}, lambda: ["x" * 100_000])
+        Cassette(tmp_path / "tape").fetch(*QUERY, lambda: ["x" * 100_000])
 
 
 def test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded(tmp_path):

@@ -1,6 +1,5 @@
 """The endpoint client against servers on 127.0.0.1: retries, deadlines, broken replies, the key."""
 
-import base64
 import gzip
 import json
 import logging
@@ -9,7 +8,6 @@ import socket
 import time
 import traceback
 from pathlib import Path
-from threading import Event
 from urllib.parse import quote
 
 import pytest
@@ -254,31 +252,14 @@ def test_after_the_deadline_no_request_is_made_and_the_earlier_of_the_two_limits
         assert len(server.seen) <= 2, "none after the deadline"
 
 
-def test_a_request_that_is_cancelled_while_it_waits_is_not_made_again_and_fails_at_once(
-    monkeypatch,
-):
-    monkeypatch.setattr(module, "LONGEST_WAIT", 1000.0)
-    with serve(lambda h: h.reply("busy", status=503)) as server:
-        monkeypatch.setattr(module, "BACKOFF", 1000.0)
-        client, start = endpoint(server, seconds=1e6), time.monotonic()
-        asked = Call("test endpoint", 2 * LONG, client.chat, MESSAGES)
-        while not server.seen:
-            time.sleep(0.01)
-        client.cancelled.set()
-        with pytest.raises(ToolError, match="busy"):
-            asked.result()
-        assert time.monotonic() - start < LONG and len(server.seen) == 1
-
-
 def test_waits_double_up_to_a_limit_and_are_jittered(monkeypatch):
     waits = []
     with serve(lambda h: h.reply({}, status=500)) as server:
         monkeypatch.setattr(module, "BACKOFF", 1000.0)
         monkeypatch.setattr(module, "LONGEST_WAIT", 3000.0)
-        event = Event()
-        monkeypatch.setattr(event, "wait", waits.append)
+        monkeypatch.setattr(time, "sleep", waits.append)
         for _ in range(20):
-            failure(server, seconds=1e6, cancelled=event)
+            failure(server, seconds=1e6)
     for attempt, mean in enumerate((1000, 2000, 3000, 3000)):
         drawn = waits[attempt::4]
         assert len(drawn) == 20
@@ -308,9 +289,6 @@ SPELLINGS = {
     "URL": lambda key: quote(key, safe=""),
     "HTML": lambda key: "".join(f"&#{ord(c)};" for c in key),
     "other case": str.swapcase,
-    "base64": lambda key: base64.b64encode(key.encode()).decode(),
-    "a header in base64": lambda key: base64.b64encode(f"Bearer {key}".encode()).decode(),
-    "base64 in a URL": lambda key: base64.urlsafe_b64encode(f"me:{key}, more".encode()).decode(),
 }
 
 
@@ -323,12 +301,12 @@ def test_an_echo_of_the_key_is_found_in_other_spellings(monkeypatch, spelling, k
     with serve(lambda h: h.reply(reply)) as server:
         text = endpoint(server).chat(MESSAGES)
         data = endpoint(server).request("/", None).decode()
-    assert re.fullmatch(r"it was .{0,12}\[key\].{0,12} !", text)
+    assert text == "it was [key] !"
     assert key not in text + data and echo not in data
 
 
 def test_a_text_of_megabytes_is_searched_for_the_key_in_time_linear_in_its_length():
-    for data in (KEY[:-1].encode() * 190_000, b"\\u00" * 1_000_000, b"cGxhbnRlZ" * 400_000):
+    for data in (KEY[:-1].encode() * 190_000, b"\\u00" * 1_000_000):
         start = time.process_time()
         assert module.spellings(KEY).sub(b"", data) == data
         assert time.process_time() - start < 10  # about 0.3 s
@@ -386,7 +364,7 @@ def test_an_address_or_a_key_that_cannot_be_used_is_refused_without_showing_it(
 def test_the_documentation_has_every_environment_variable_that_the_code_reads_and_no_other():
     files = [*ROOT.glob("*.py"), *(ROOT / "minvenus").rglob("*.py")]
     source = "\n".join(file.read_text() for file in files)
-    prefixes = re.findall(r'from_environment\("([A-Z]+)"', source)
+    prefixes = re.findall(r'from_environment\(\s*"([A-Z]+)"', source)
     services = "|".join([*prefixes, *re.findall(r'"([A-Z]+)_API_KEY"', source)])
     read = set(re.findall(rf'"((?:{services})_[A-Z_]+)"', source))
     read |= set(re.findall(r'(?:setting\(|environ\.get\(|environ\[)"([A-Z_]+)"', source))

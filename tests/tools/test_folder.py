@@ -126,23 +126,6 @@ def test_a_file_of_one_line_of_20_megabytes_is_searched_in_time_linear_in_its_le
     assert time.process_time() - start < 10  # about 2 s, a search 0.5 s; in quadratic time minutes
 
 
-def test_a_search_and_a_visit_end_at_their_deadline(tmp_path):
-    (tmp_path / "a.txt").write_text("word x.\n" * 10_000)
-    tools = FolderTools(tmp_path)
-    for name, arguments in (
-        ("search", {"query": ["word"]}),
-        ("visit", {"url": ["a.txt"], "goal": "word"}),
-    ):
-        result = run_tool(tools, name, arguments, seconds=0.0)
-        [(_, content)] = result.entries
-        assert content.error == "timeout" and "too long to be searched in time" in content.reason
-
-
-@given(st.text(st.characters(max_codepoint=127)))
-def test_the_words_of_an_english_text_are_those_of_the_expression_for_all_texts(text):
-    assert words(text) == words(text + " 北")[:-1]
-
-
 def test_two_texts_worked_by_hand():
     texts = [Counter(["red", "fish", "red"]), Counter(["blue"])]
     # N = 2, mean length 2; "red" is in one text: idf = ln(1 + 1.5/1.5) = ln 2;
