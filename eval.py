@@ -13,7 +13,7 @@ from minvenus.console import one_line_errors, stop_on_signals
 from minvenus.evaluation.aggregate import compare, summarise
 from minvenus.evaluation.judge import make_grader
 from minvenus.evaluation.questions import QuestionSource, open_questions
-from minvenus.evaluation.results import graded, make_runs, open_results, stored_evaluation
+from minvenus.evaluation.results import REPORT, graded, make_runs, open_results, read_report
 from minvenus.evaluation.tables import comparison_text, report_text
 from minvenus.files import digest, model_fingerprint, write_json
 from minvenus.flags import parse_flags, save_config
@@ -60,11 +60,11 @@ def evaluate(config: EvalConfig) -> dict:
         if config.judge:
             print("asking the judge about answers without a verdict", file=sys.stderr)
         finished = [results.runs[question.id, run] for question, run in runs]
-        evaluation = graded(finished, grader, str(results.folder))
+        verdicts = graded(finished, grader)
 
         # 3. report
-        summary = summarise(evaluation)
-        write_json(results.folder / "report.json", summary)
+        summary = summarise(verdicts, grader.name)
+        write_json(results.folder / REPORT, summary)
 
     head = f"{summary['questions']} questions, runs of each: {config.runs}"
     show(config, summary, f"{head}\n\n{report_text(summary)}\n\nin {results.folder}")
@@ -107,7 +107,7 @@ def fingerprints(config: EvalConfig, source: QuestionSource) -> dict[str, str]:
 
 def compare_two(config: EvalConfig, name_a: str, name_b: str) -> dict:
     """The paired difference of two finished evaluations."""
-    comparison = compare(stored_evaluation(name_a), stored_evaluation(name_b))
+    comparison = compare(read_report(name_a), read_report(name_b))
     show(config, comparison, comparison_text(comparison, (f"A {name_a}", f"B {name_b}")))
     return comparison
 

@@ -216,7 +216,7 @@ def with_prompt_format(config: IGPOConfig) -> tuple[IGPOConfig, AgentFormat]:
 
 
 def question_source(config: IGPOConfig) -> QuestionSource:
-    return open_questions(
+    source = open_questions(
         config.data,
         config.tools,
         config.web_seed,
@@ -224,8 +224,12 @@ def question_source(config: IGPOConfig) -> QuestionSource:
         slack=config.slack,
         max_turns=config.max_turns,
         limit=config.evaluate_questions,
-        per_step=config.questions,
     )
+    if config.questions > len(source.training):
+        raise ConfigError(f"{config.data} has {len(source.training)} questions to train on, beside "
+                          f"{config.evaluate_questions} to evaluate on, and a step takes "
+                          f"{config.questions}: lower --questions or --evaluate-questions")
+    return replace(source, per_step=config.questions)
 
 
 def grader_of(config: IGPOConfig) -> Judge | WordGrader:

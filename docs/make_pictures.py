@@ -27,7 +27,7 @@ from minvenus.experiments.results import ACCURACY, plot_of
 from minvenus.files import write_text
 from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
-from minvenus.report.curves import COLOURS, Series, label, line_plot, svg
+from minvenus.report.curves import Series, label, line_plot, svg
 from minvenus.report.explain import recipe_name
 from minvenus.report.page import Html, el
 from minvenus.report.saved import SavedBatch, load_batch
@@ -35,7 +35,7 @@ from minvenus.report.xray import write_page
 from tests.igpo import enumeration
 
 INK = {"light": "#1c2230", "dark": "#e4e7ec"}
-PLUS, MINUS = COLOURS[-2:]               # of advantages above and below 0
+PLUS, MINUS = "#2f7fd6", "#d9541e"       # of advantages above and below 0
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 LAB = lab.LabConfig()
 GROUP = 3                                # rollouts of an enumerated group

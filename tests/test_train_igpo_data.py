@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,7 +19,7 @@ import train_igpo
 from minvenus.agent.prompt import TOYWEB, read_format
 from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
-from minvenus.evaluation.questions import open_questions
+from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import load_batch, path_of
@@ -245,7 +246,7 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
     )
     cassette = f"record:{tmp_path / 'cassette'}"
     for tools, threads in ((config.tools, None), (cassette, 16), ("live", 16)):
-        with closing(open_questions(config.data, tools, limit=1, per_step=2)) as source:
+        with closing(open_questions(config.data, tools, limit=1)) as source:
             loop = train_igpo.rollout_loop(config, TOYWEB, source, engine_for(play), TINY)
         assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (threads, 9.0, 0)
         assert (loop.format.max_turns, loop.format.max_context, loop.format.retries) == (5, 1024, 0)
@@ -255,12 +256,11 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
 
 
 def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
-    monkeypatch.setattr(
-        train_igpo, "open_questions", lambda *arguments, **options: (arguments, options)
-    )
+    source = Mock(return_value=QuestionSource([], [None] * 2))
+    monkeypatch.setattr(train_igpo, "open_questions", source)
     config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3)
-    expected = {"hops": 2, "slack": 3, "max_turns": 5, "limit": 1, "per_step": 2}
-    assert train_igpo.question_source(config) == (("toyweb", "toyweb", 5), expected)
+    assert train_igpo.question_source(config).per_step == 2
+    source.assert_called_once_with("toyweb", "toyweb", 5, hops=2, slack=3, max_turns=5, limit=1)
 
 
 # ----------------------------------------------------------------------------------------- settings
@@ -273,7 +273,7 @@ def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
             json.dumps({"question": f"Pet of {name}?", "answer": "cat"}) + "\n" for name in "ABACA"
         )
     )
-    source = open_questions(str(data), config.tools, limit=1, per_step=2)
+    source = open_questions(str(data), config.tools, limit=1)
     assert [question.text for question in source.held_out] == ["Pet of A?"]
     assert [question.text for question in source.training] == ["Pet of B?", "Pet of C?"]
 
@@ -306,7 +306,7 @@ def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(c
 def test_the_toy_web_has_the_hops_turns_and_held_out_questions_of_its_settings(
     hops, slack, held_out
 ):
-    source = open_questions(None, "toyweb", hops=hops, slack=slack, limit=held_out, per_step=1)
+    source = open_questions(None, "toyweb", hops=hops, slack=slack, limit=held_out)
     turns = [2 * (1 + i % 4 if hops is None else hops) + 1 + slack for i in range(held_out)]
     for questions in (source.held_out, source.training[:held_out]):
         assert [source.max_turns(question) for question in questions] == turns

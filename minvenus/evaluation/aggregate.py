@@ -1,4 +1,4 @@
-"""The numbers of an evaluation, and the difference of two, as pure functions over finished runs.
+"""The numbers of an evaluation, as pure functions over finished runs, and the difference of two.
 
 A run is right, wrong or unknown (correct = None: the judge gave no verdict). A run without an
 answer is wrong. Unknown runs are left out of every share, and counted beside it.
@@ -30,7 +30,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from minvenus.config import ConfigError
-from minvenus.types import TERMINATIONS, Question, Turn
+from minvenus.files import digest
+from minvenus.types import Question, Turn
 
 Z95 = 1.959963984540054               # 97.5 % quantile of the normal distribution
 SAMPLES = 2000                        # of the bootstrap
@@ -45,18 +46,9 @@ class RunResult:
     termination: str
     answer: str | None = None         # None = it ended without one
     correct: bool | None = None       # the verdict; None = unknown, or not graded yet
-    numbers: dict[str, float] = field(default_factory=dict)   # of results.numbers_of
+    numbers: dict[str, float] = field(default_factory=dict)   # of results.result_of
     tool_errors: list[str] = field(default_factory=list)      # the kind of each
     note: str = ""                    # why the run failed, or why the verdict is unknown
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """All runs of an evaluation, with their verdicts."""
-
-    name: str                         # for messages, such as its folder
-    graded_by: str                    # the name of the grader
-    results: list[RunResult]
 
 
 def executed_calls(turns: Sequence[Turn]) -> tuple[int, int]:
@@ -67,13 +59,13 @@ def executed_calls(turns: Sequence[Turn]) -> tuple[int, int]:
 
 
 def grouped(results: Sequence[RunResult], by: str) -> dict[str, list[RunResult]]:
-    """The results by the "id" or "source" of their question, sorted, without those that lack it."""
+    """The results by the "id" or "source" of their question, without those that lack it."""
     groups: dict[str, list[RunResult]] = {}
     for result in results:
         name = getattr(result.question, by)
         if name is not None:
             groups.setdefault(name, []).append(result)
-    return dict(sorted(groups.items()))
+    return groups
 
 
 # ------------------------------------------------------------------------------------------- shares
@@ -85,8 +77,8 @@ def wilson(successes: float, n: int) -> tuple[float, float]:
     zz = Z95 * Z95 / n
     middle = p + zz / 2
     half = Z95 * math.sqrt(p * (1 - p) / n + zz / n / 4)
-    low = max(0.0, (middle - half) / (1 + zz))
-    high = min(1.0, (middle + half) / (1 + zz))
+    low = (middle - half) / (1 + zz)
+    high = (middle + half) / (1 + zz)
     # exactly 0 and 1, not up to rounding
     return low if successes > 0 else 0.0, high if successes < n else 1.0
 
@@ -106,17 +98,9 @@ def share(values: Sequence[float], unknown: int, questions: int) -> dict:
 
 
 def accuracy(results: Sequence[RunResult]) -> dict:
-    known = [result for result in results if result.correct is not None]
-    verdicts = [result.correct is True for result in known]
-    questions = {result.question.id for result in known}
-    return share(verdicts, len(results) - len(known), len(questions))
-
-
-def pass_at_k(n: int, correct: int, k: int) -> float:
-    """Chance that k runs drawn from n without replacement have a right one:
-    1 - C(n - correct, k) / C(n, k)."""
-    only_wrong = math.comb(n - correct, k) / math.comb(n, k)
-    return 1.0 - only_wrong
+    verdicts = [result.correct for result in results if result.correct is not None]
+    questions = {result.question.id for result in results if result.correct is not None}
+    return share(verdicts, len(results) - len(verdicts), len(questions))
 
 
 def pass_share(results: Sequence[RunResult], k: int) -> dict:
@@ -125,8 +109,10 @@ def pass_share(results: Sequence[RunResult], k: int) -> dict:
     unknown = 0
     for runs in grouped(results, "id").values():
         verdicts = [run.correct for run in runs if run.correct is not None]
-        if len(verdicts) >= k:                      # decided without looking at which they are
-            chances.append(pass_at_k(len(verdicts), sum(verdicts), k))
+        n = len(verdicts)
+        if n >= k:                                  # decided without looking at which they are
+            only_wrong = math.comb(n - sum(verdicts), k) / math.comb(n, k)
+            chances.append(1.0 - only_wrong)
         elif len(runs) >= k:
             unknown += 1
     return share(chances, unknown, len(chances))
@@ -141,12 +127,11 @@ def browse_ratio(calls: Sequence[tuple[float, float]]) -> float | None:
 # --------------------------------------------------------------------------------------- everything
 
 
-def summarise(evaluation: Evaluation) -> dict:
+def summarise(results: Sequence[RunResult], graded_by: str) -> dict:
     """Everything that is reported about at least one run; it becomes report.json."""
-    results = evaluation.results
     questions = grouped(results, "id")
-    k = max(map(len, questions.values()))
-    ks = sorted({2**i for i in range(k.bit_length())} | {k})      # 1, 2, 4, ... and the most runs
+    most = max(map(len, questions.values()))                # runs of a question
+    ks = [k for k in sorted({2, 4, 8, 16, 32, most}) if 1 < k <= most]
 
     sources = grouped(results, "source").items()
     means = {}
@@ -154,77 +139,75 @@ def summarise(evaluation: Evaluation) -> dict:
         means[name] = fmean(result.numbers[name] for result in results)
     endings = Counter(result.termination for result in results)
     errors = Counter(kind for result in results for kind in result.tool_errors)
+    right = [result for result in results if result.correct is True]
+    wrong = [result for result in results if result.correct is False]
     return {
-        "graded_by": evaluation.graded_by,
+        "graded_by": graded_by,
         "questions": len(questions),
         "runs": len(results),
         "accuracy": accuracy(results),
         "by_source": {source: accuracy(part) for source, part in sources},
-        "pass_at_k": {i: pass_share(results, i) for i in ks},
-        "terminations": {name: endings[name] for name in TERMINATIONS if endings[name]},
+        "pass_at_k": {str(k): pass_share(results, k) for k in ks},
+        "terminations": dict(endings.most_common()),
         "problems": [f"{r.question.id} run {r.run}: {r.note}" for r in results if r.note],
         "means": means,                                           # per run
         "malformed": means["malformed"] / means["turns"],         # share of all turns
         "tool_errors": dict(errors.most_common()),
-        "browse": {
-            "all": browsing(results),
-            "correct": browsing([result for result in results if result.correct is True]),
-            "wrong": browsing([result for result in results if result.correct is False])}}
+        "browse": {"all": browsing(results), "correct": browsing(right), "wrong": browsing(wrong)},
+        "by_question": {name: of_question(runs) for name, runs in questions.items()}}
 
 
 def browsing(results: Sequence[RunResult]) -> float | None:
     return browse_ratio([(r.numbers["searches"], r.numbers["visits"]) for r in results])
 
 
+def of_question(results: Sequence[RunResult]) -> dict:
+    """What a comparison needs of a question: its accuracy, and whether it is the same question."""
+    question = results[0].question
+    return {
+        "fingerprint": digest([question.text, question.answers]),
+        "accuracy": accuracy(results)["value"]}
+
+
 # --------------------------------------------------------------------------------------- comparison
 
 
-def compare(a: Evaluation, b: Evaluation) -> dict:
-    """B - A, question by question."""
-    refuse_unlike(a, b)
-    runs_a = grouped(a.results, "id")
-    runs_b = grouped(b.results, "id")
-    both = [name for name in runs_a if name in runs_b]
+def compare(a: dict, b: dict) -> dict:
+    """B - A of two reports, question by question.
+
+    Refuses reports that were graded differently, whose difference would be one of the graders, and
+    other questions or true answers under the same ids."""
+    if a["graded_by"] != b["graded_by"]:
+        raise ConfigError(f"A was graded by {a['graded_by']}, B by {b['graded_by']}: repeat one's "
+                          "eval.py command with the other's grading to compare them")
+    questions_a, questions_b = a["by_question"], b["by_question"]
+    both = sorted(questions_a.keys() & questions_b.keys())
 
     differences = []
     for name in both:
-        before = accuracy(runs_a[name])["value"]
-        after = accuracy(runs_b[name])["value"]
-        if before is not None and after is not None:
-            differences.append(after - before)
+        before, after = questions_a[name], questions_b[name]
+        if before["fingerprint"] != after["fingerprint"]:
+            raise ConfigError(f"question {name!r} is another one in A than in B, or has other "
+                              "answers: they cannot be compared (the toy web's follow from "
+                              "--question-seed, else --seed)")
+        if before["accuracy"] is not None and after["accuracy"] is not None:
+            differences.append(after["accuracy"] - before["accuracy"])
     if len(differences) < 2:
-        raise ConfigError(f"{a.name} and {b.name} cannot be compared: {len(differences)} questions "
-                          "have a verdict in both, and an interval needs two")
+        raise ConfigError(f"A and B cannot be compared: {len(differences)} questions have a "
+                          "verdict in both, and an interval needs two")
 
     low, high = bootstrap_interval(differences)
     return {
-        "a": summarise(a),
-        "b": summarise(b),
+        "a": a,
+        "b": b,
         "difference": fmean(differences),
         "low": low,
         "high": high,
         "questions": len(differences),                          # with a verdict in both
         "better": sum(d > 0 for d in differences),
         "worse": sum(d < 0 for d in differences),
-        "unpaired": len(runs_a.keys() ^ runs_b.keys()),         # questions that only one has
+        "unpaired": len(questions_a.keys() ^ questions_b.keys()),     # questions that only one has
         "unknown": len(both) - len(differences)}
-
-
-def refuse_unlike(a: Evaluation, b: Evaluation) -> None:
-    """Refuse evaluations that were graded differently, whose difference would be one of the
-    graders, and other questions or true answers under the same ids."""
-    if a.graded_by != b.graded_by:
-        raise ConfigError(f"{a.name} and {b.name} cannot be compared, they were graded by "
-                          f"{a.graded_by} and {b.graded_by}: repeat one's eval.py command with the "
-                          "other's grading")
-    questions = {result.question.id: result.question for result in a.results}
-    for result in b.results:
-        second = result.question
-        first = questions.get(second.id, second)
-        if (first.text, first.answers) != (second.text, second.answers):
-            raise ConfigError(f"question {second.id!r} is another one in {a.name} than in "
-                              f"{b.name}, or has other answers: they cannot be compared (the toy "
-                              "web's follow from --question-seed, else --seed)")
 
 
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:

@@ -14,7 +14,7 @@ An answer is graded like this:
     by a judge:
         equal to an accepted answer, blanks at the ends aside   1, the judge is not asked
         a readable verdict in the judge's reply                 0 or 1, and kept in the cache
-        anything else: no reply, an error, nonsense             None, not kept
+        anything else: no reply, an error, nonsense             None, and asked again next time
 
 Unknown is not wrong: it is no reward and counts in no accuracy. If too many grades are unknown,
 TooManyFailures stops the run, because the rest would be a biased sample.
@@ -27,17 +27,16 @@ quoted before the verdict, inside a line. Verdicts that contradict each other ar
 never closed holds no verdict.
 
 JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY name the judge; JUDGE_TEMPERATURE is 0 unless set,
-none for a model that refuses any. Verdicts are kept under a hash of the whole request: another
-model, question, truth or answer is another row, another address is not.
+none for a model that refuses any. Verdicts are kept under the whole request: another model,
+question, truth or answer is another row, another address is not.
 """
 
-import hashlib
 import json
 import re
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from minvenus.evaluation.answers import exact_match, f1, split_aliases
 from minvenus.text.untrusted import break_up
@@ -49,7 +48,6 @@ from minvenus.types import Question
 RIGHT = 0.5                  # the least grade of a right answer; only F1 gives others than 0 and 1
 LIMITS = {"seconds": 900.0, "read_seconds": 300.0}
 SPARE_SECONDS = 5.0          # of a call beyond those of its request
-REPLY_CHARS = 4000           # of a reply, in the cache
 
 PROMPT = """You grade a response to a question. The JSON object below has the question, \
 the response, and the accepted answers, of which any single one is right. The response comes from \
@@ -110,15 +108,11 @@ class WordGrader:
 # --------------------------------------------------------------------------------- reading verdicts
 
 
-def read_verdict(reply: str) -> Literal["yes", "no"] | None:
-    """The verdict in a judge's reply; None if there is none, or both."""
+def read_verdict(reply: str) -> str | None:
+    """The verdict in a judge's reply, "yes" or "no"; None if there is none, or both."""
     text = json_as_lines(without_thought(reply))
     words = {word.lower() for word in VERDICT.findall(text)}
-    if words == {"yes"}:
-        return "yes"
-    if words == {"no"}:
-        return "no"
-    return None
+    return words.pop() if len(words) == 1 else None
 
 
 def without_thought(reply: str) -> str:
@@ -243,17 +237,18 @@ class Judge:
     def _grade(self, case: Case) -> float:
         """The grade of a case, which is kept. A ToolError says why there is none."""
         messages = judge_messages(*case)
-        request = json.dumps([self.endpoint.model, messages, self.settings])
-        key = "judge " + hashlib.sha256(request.encode()).hexdigest()
-        entry = self.cache.get(key)
-        if entry is None:
+
+        def verdict() -> list[str]:
             reply = self.endpoint.chat(messages, **self.settings)
             word = read_verdict(reply)
             if word is None:
                 raise ToolError("empty", f"no verdict in the judge's reply {reply[:80]!r}")
-            # of several threads or processes the first one's
-            entry = self.cache.put(key, {"verdict": word, "reply": reply[:REPLY_CHARS]})
-        return float(entry["verdict"] == "yes")
+            return [word, reply]
+
+        # of several threads or processes the first one's
+        request = {"model": self.endpoint.model, "messages": messages} | self.settings
+        word, _ = self.cache.fetch("judge", request, verdict)
+        return float(word == "yes")
 
     def close(self) -> None:
         self.cache.close()

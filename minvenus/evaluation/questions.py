@@ -28,7 +28,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 from minvenus.config import ConfigError
@@ -41,8 +40,8 @@ from minvenus.types import Question, Rollout
 Labels = list[list[str]]              # of the pages that a turn visited, for every turn
 MAX_TURNS = 200                       # of a question from a file
 SHAPE = (
-    'a question is {"question": text, "answer": text or list of texts}, optionally with "id": text '
-    'or number and "source": text; or {"prompt": [one user message], "reward_model": '
+    'a question is {"question": text, "answer": text or list of texts}, optionally with "id" '
+    'and "source"; or {"prompt": [one user message], "reward_model": '
     '{"ground_truth": text}}; or a row of BrowseComp with problem, answer and canary')
 
 
@@ -51,8 +50,8 @@ class QuestionSource:
     """Questions with their tools, for eval.py and train_igpo.py."""
 
     held_out: list[Question]          # to evaluate on
-    training: list[Question] = field(default_factory=list)      # for train_igpo.py
-    per_step: int = 0                 # training questions of a step
+    training: list[Question] = field(default_factory=list)      # the others, for train_igpo.py
+    per_step: int = 0                 # training questions of a step, as train_igpo.py says
     seed: int = 0                     # of the order of the training questions
     fingerprint: str = ""             # of all questions: a resumed run must have the same
     turn_limit: int | None = None     # of every question; None = as the source says
@@ -128,46 +127,33 @@ def open_questions(
         slack: int | None = None,         # toy web: turns beyond those that a question needs
         max_turns: int | None = None,     # None = as the source says
         limit: int | None = None,         # the first so many are held out, None = all
-        per_step: int = 0,                # the others are trained on, so many in a step
         ) -> QuestionSource:
     """The questions of a file, or of the toy web, with their tools."""
     web = None
     if tools == "toyweb":
         web = ToyWeb(seed, hops, slack or 0)
-        questions = toy_test_questions(web)
-        training = web.questions("train") if per_step else []
+        # a report breaks the accuracy down by hops
+        questions = [replace(question, source=f"{web.case(question.id).hops}-hop")
+                     for question in web.questions("test")]
+        training = web.questions("train")
     else:
         questions = read_questions(path)
         # the same text may come twice: it is never both held out and trained on
         held_out_texts = {question.text for question in questions[:limit]}
         training = [question for question in questions if question.text not in held_out_texts]
 
-    if limit and limit > len(questions) and (web or per_step):
+    if limit and limit > len(questions):
         raise ConfigError(f"{path or tools} has {len(questions)} questions to evaluate on, not "
                           f"{limit}: lower --limit or --evaluate-questions")
-    if per_step > len(training):
-        raise ConfigError(f"{path or tools} has {len(training)} questions to train on, beside "
-                          f"{limit} to evaluate on, and a step takes {per_step}: lower "
-                          "--questions or --evaluate-questions")
     return QuestionSource(
         held_out=questions[:limit],
         training=training,
-        per_step=per_step,
         seed=seed,
         fingerprint=digest([asdict(question) for question in questions]),
         turn_limit=max_turns,
         web=web,
         tools=None if web else make_tools(tools),
         immediate=tools.partition(":")[0] in IMMEDIATE)
-
-
-def toy_test_questions(web: ToyWeb) -> list[Question]:
-    """The toy web's test questions; a report breaks the accuracy down by hops."""
-    questions = []
-    for question in web.questions("test"):
-        hops = web.case(question.id).hops
-        questions.append(replace(question, source=f"{hops}-hop"))
-    return questions
 
 
 # ----------------------------------------------------------------------------------- question files
@@ -219,6 +205,7 @@ def read_question(record: dict | str) -> Question:
     """One record as a question, with the id "" if it has none; ValueError if it cannot be read."""
     if isinstance(record, str):                               # why the line is no record
         raise ValueError(record)
+    unreadable = ValueError(f"{SHAPE}; got {str(record)[:200]}")
     match record:
         case {"problem": str(text), "answer": str(answer), "canary": str(canary)}:
             text = decrypt(text, canary)
@@ -230,20 +217,17 @@ def read_question(record: dict | str) -> Question:
               "reward_model": {"ground_truth": str(answer)}}:
             source = record.get("data_source")
         case _:
-            raise ValueError(f"{SHAPE}; got {str(record)[:200]}")
+            raise unreadable
 
-    name = record.get("id")
     joined_answers = [answer] if isinstance(answer, str) else answer
-    texts = [source or "", *joined_answers]
-    right_types = all(isinstance(item, str) for item in texts)
-    if not right_types or type(name) not in (NoneType, str, int):
-        raise ValueError(f"{SHAPE}; got {str(record)[:200]}")
-
+    if not all(isinstance(joined, str) for joined in joined_answers):
+        raise unreadable
+    name = record.get("id")
     return Question(
         id="" if name is None else str(name),
         text=text.strip(),
         answers=list(dict.fromkeys(split_aliases(*joined_answers))),
-        source=source or None)
+        source=str(source) if source else None)
 
 
 def decrypt(cell: str, canary: str) -> str:

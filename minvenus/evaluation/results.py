@@ -9,7 +9,8 @@
         settings          what may not change, with fingerprints of questions, system prompt, model
                           and live tools
     judge.sqlite     the judge's verdicts (judge.py)
-    report.json      the summary
+    report.json      the numbers of the newest command, with the accuracy of each question: two of
+                     them can be compared
 
 Other settings or files are refused: mixed runs are an evaluation of nothing. A line is on the disk
 before the next run counts; the torn last line of a killed process is dropped. A run that is made
@@ -22,7 +23,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
@@ -32,9 +33,9 @@ from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.agent.rollout import Episode, RolloutLoop
 from minvenus.config import ConfigError, read_json
 from minvenus.console import Progress
-from minvenus.evaluation.aggregate import Evaluation, RunResult, executed_calls
+from minvenus.evaluation.aggregate import RunResult, executed_calls
 from minvenus.evaluation.answers import exact_match, f1
-from minvenus.evaluation.judge import RIGHT, Judge, WordGrader, make_grader
+from minvenus.evaluation.judge import RIGHT, Judge, WordGrader
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.files import claimed, digest, refuse_training_run, sync
 from minvenus.settings import EvalConfig
@@ -42,6 +43,7 @@ from minvenus.tools.base import FailureGuard
 from minvenus.types import Question, Rollout
 
 NAME = "results.jsonl"
+REPORT = "report.json"
 FAILURES = 5                          # runs in a row that end in an error stop the evaluation
 Run = tuple[Question, int]            # a question, and the number among its runs
 
@@ -88,12 +90,18 @@ class ResultsFile:
         self.folder = folder
         self.path = folder / NAME
         self.settings = settings
+        self.runs: dict[tuple[str, int], RunResult] = {}       # by question and number
         drop_torn_line(self.path)
-        self.runs = read_results(self.path)
-        for line in read_lines(self.path):
-            before = json.loads(line).get("settings", {})
-            refuse_other_settings(folder, before, settings)
-            break                                            # all lines have the same
+        for number, line in enumerate(complete_lines(self.path), start=1):
+            try:
+                record = json.loads(line)
+                result = result_of(record)
+            except (AttributeError, KeyError, ValueError, RecursionError) as error:
+                raise ConfigError(
+                    f"{self.path}, line {number} is not a finished run of an evaluation "
+                    f"({type(error).__name__}: {error}): repair or remove the file") from None
+            refuse_other_settings(folder, record.get("settings", {}), settings)
+            self.runs[result.question.id, result.run] = result     # of two lines the second counts
 
     def missing(self, runs: list[Run]) -> list[Run]:
         return [(question, run) for question, run in runs if (question.id, run) not in self.runs]
@@ -152,17 +160,13 @@ def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[Run], con
                                      max_turns=source.max_turns(question))
                 running[episode] = run
 
-            errors = []
             for episode in loop.step():
                 rollout = episode.rollout
                 assert rollout is not None
                 result = results.add(running.pop(episode), rollout)
                 matches.append(result.numbers["exact_match"])
-                errors.append(rollout.error)
-            if errors:
                 progress.show(len(matches), {"exact match": fmean(matches)})
-            for error in errors:
-                guard.add(error)
+                guard.add(rollout.error)
     finally:
         drop_torn_line(results.path)                         # of a full disk
         for episode, run in running.items():
@@ -196,7 +200,6 @@ def result_of(line: dict) -> RunResult:
             "searches": searches,                                   # executed, errors included
             "visits": visits,
             "tokens": len(rollout.tokens),
-            "written": sum(turn.end - turn.start for turn in turns),        # by the model
             "seconds": rollout.seconds,
             "exact_match": float(line["exact_match"]),
             "f1": f1(answer, rollout.question.answers)},
@@ -204,22 +207,7 @@ def result_of(line: dict) -> RunResult:
         note=rollout.error or "")
 
 
-def read_results(path: Path) -> dict[tuple[str, int], RunResult]:
-    """The runs of a file by question id and number, none if there is no file. Of two lines for a
-    run the second counts."""
-    results = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        try:
-            result = result_of(json.loads(line))
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ConfigError(
-                f"{path}, line {number} is not a finished run of an evaluation "
-                f"({type(error).__name__}: {error}): repair or remove the file") from None
-        results[result.question.id, result.run] = result
-    return results
-
-
-def read_lines(path: Path) -> Iterator[bytes]:
+def complete_lines(path: Path) -> Iterator[bytes]:
     """The complete lines, none if there is no file."""
     if path.exists():
         with path.open("rb") as file:
@@ -229,13 +217,13 @@ def read_lines(path: Path) -> Iterator[bytes]:
 def drop_torn_line(path: Path) -> None:
     """Cut off what follows the last line end."""
     if path.exists():
-        os.truncate(path, sum(map(len, read_lines(path))))
+        os.truncate(path, sum(map(len, complete_lines(path))))
 
 
 # ------------------------------------------------------------------------------------------ grading
 
 
-def graded(results: list[RunResult], grader: WordGrader | Judge, name: str) -> Evaluation:
+def graded(results: list[RunResult], grader: WordGrader | Judge) -> list[RunResult]:
     """The runs with their verdicts. All of them in one call: a judge finds what it knows in its
     cache, and few unknown verdicts beside many of those are no failing judge."""
     questions = [result.question for result in results]
@@ -248,21 +236,15 @@ def graded(results: list[RunResult], grader: WordGrader | Judge, name: str) -> E
             verdicts.append(replace(result, note=note))
         else:
             verdicts.append(replace(result, correct=grade >= RIGHT))
-    return Evaluation(name, grader.name, verdicts)
+    return verdicts
 
 
-def stored_evaluation(name: str) -> Evaluation:
-    """An evaluation to compare, by its folder or its results.jsonl, graded as its newest command
-    says. The verdicts of a judge are in its folder."""
+def read_report(name: str) -> dict:
+    """The report of an evaluation, by its folder or a file in it."""
     path = Path(name)
-    if path.is_dir():
-        path = path / NAME
-    results = list(read_results(path).values())
-    if not results:
-        raise ConfigError(f"{path} has no runs: --compare takes two folders of evaluations, or "
-                          f"their {NAME}")
-    settings_file = path.with_name("run.json")
-    settings = read_json(settings_file) if settings_file.exists() else {}
-    kind = "judge" if settings.get("judge") else settings.get("score", "em")
-    with closing(make_grader(kind, path.parent)) as grader:
-        return graded(results, grader, name)
+    folder = path if path.is_dir() else path.parent
+    report = read_json(folder / REPORT)
+    if "by_question" not in report:
+        raise ConfigError(f"{folder / REPORT} has no accuracy of each question: repeat the eval.py "
+                          "command, which makes no run again")
+    return report

@@ -6,8 +6,11 @@ PROBLEMS = 5                          # that are shown; report.json has all of t
 MEANS = {
     "mean F1": "{f1:.3f}, of the answer's words",
     "turns": "{turns:.1f} per run: {searches:.1f} searches, {visits:.1f} visits",
-    "tokens": "{tokens:,.0f} per run, {written:,.0f} of them written by the model",
+    "tokens": "{tokens:,.0f} per run",
     "seconds": "{seconds:.2f} per run, while other runs share the machine"}
+
+PAIRS = ("paired over {questions} questions, {better} better and {worse} worse; beside them "
+         "{unpaired} only in one of the two, {unknown} without a verdict in one")
 
 
 def report_text(summary: dict) -> str:
@@ -34,12 +37,8 @@ def comparison_text(comparison: dict, names: tuple[str, str]) -> str:
     if low <= 0 <= high:
         difference += ": no clear difference"
 
-    pairs = "paired over {questions} questions, {better} better and {worse} worse"
-    if comparison["unpaired"]:
-        pairs += "; {unpaired} questions only in one of them"
-    if comparison["unknown"]:
-        pairs += "; {unknown} without a verdict in one of them"
-    return f"{table(rows, left=True)}\n\n{difference}\n{pairs.format(**comparison)}"
+    pairs = PAIRS.format(**comparison)
+    return f"{table(rows, left=True)}\n\n{difference}\n{pairs}"
 
 
 def named_numbers(summary: dict) -> dict[str, str]:
@@ -48,40 +47,35 @@ def named_numbers(summary: dict) -> dict[str, str]:
     for source, part in summary["by_source"].items():
         rows[f"  {plain(source)}"] = share_text(part)
     for k, part in summary["pass_at_k"].items():
-        if k > 1:
-            rows[f"pass@{k}"] = share_text(part)
+        rows[f"pass@{k}"] = share_text(part)
 
-    endings = summary["terminations"]
-    rows["ended"] = counted(endings)
-    unfinished = sum(endings[name] for name in endings if not name.startswith("answered"))
-    if unfinished:
-        rows["unfinished"] = f"{unfinished} without an answer, counted as wrong"
-
+    rows["ended"] = counted(summary["terminations"])
     for label, words in MEANS.items():
         rows[label] = words.format(**summary["means"])
     rows["format errors"] = f"{percent(summary['malformed'])} of all turns"
     rows["tool errors"] = counted(summary["tool_errors"]) or "none"
     for name, ratio in summary["browse"].items():
-        rows[f"browse, {name}"] = f"{percent(ratio)} of a run's calls are visits"
+        if ratio is not None:
+            rows[f"browse, {name}"] = f"{percent(ratio)} of a run's calls are visits"
     return rows
 
 
 def share_text(part: dict) -> str:
-    text = percent(part["value"])
+    text = "–"
     if part["value"] is not None:
         low, high = 100 * part["low"], 100 * part["high"]
-        text += f" [{low:.1f}, {high:.1f}] of {part['counted']}"
+        text = f"{percent(part['value'])} [{low:.1f}, {high:.1f}] of {part['counted']}"
     if part["unknown"]:
         text += f", {part['unknown']} unknown"
     return text
 
 
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
 def counted(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())
-
-
-def percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f} %"
 
 
 def plain(text: str) -> str:

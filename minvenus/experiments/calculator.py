@@ -5,7 +5,7 @@
     python -m minvenus.experiments credit rewards.json --page x.html      the X-ray, with formulas
     python -m minvenus.experiments credit --example front-loaded     a classic, under five recipes
 
-For those who check another implementation. The file has rollouts, as a JSON list or a line each:
+For those who check another implementation. The file has a rollout on each line:
 
     {"group": 0, "kinds": ["search", "visit", "answer"], "gains": [null, 0.5], "outcome": 1}
     {"kinds": ["visit", "answer"], "logprobs": [[-2.0, -1.0], [-0.5, -0.7]], "outcome": 0}

@@ -14,14 +14,10 @@ from itertools import count
 from minvenus.igpo.recipes import RECIPES
 from minvenus.report.page import Content, Html, el
 
-# Blue and orange come last: they stand for advantages above and below 0 elsewhere.
-COLOURS = ("#1f9a55", "#b04fc4", "#b07d00", "#d6336c",
-           "#0f929c", "#7d7d85", "#2f7fd6", "#d9541e")
-# 9 patterns and 8 colours: 72 different pairs
-DASHES = ("none", "7 3", "2 3", "9 3 2 3", "14 4",
-          "5 5", "9 3 2 3 2 3", "4 2", "16 3 6 3")
+# neither blue nor orange: they stand for advantages above and below 0 elsewhere
+COLOURS = ("#1f9a55", "#b04fc4", "#b07d00", "#d6336c", "#0f929c", "#7d7d85")
+DASHES = ("none", "7 3", "2 3", "9 3 2 3", "none", "5 5", "4 2")
 METHODS = dict(zip(RECIPES, (5, 1, 2, 3, 0), strict=True))     # place of a method in every plot
-SMALLEST = 1e-100                            # a smaller value counts as 0
 LEFT, RIGHT, TOP, BOTTOM = 76, 504, 34, 252  # of the axes, in pixels; the legend comes below
 WIDTH, HEIGHT = 520, 300                     # of the picture without its legend
 
@@ -33,8 +29,8 @@ class Series:
     name: str
     x: Sequence[float]
     y: Sequence[float]
-    low: Sequence[float] | None = None
-    high: Sequence[float] | None = None
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -47,9 +43,8 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        size = self.high - self.low
-        pixels = self.end - self.start
-        return round(self.start + (value - self.low) / size * pixels, 2)
+        share = (value - self.low) / (self.high - self.low)
+        return round(self.start + share * (self.end - self.start), 2)
 
 
 def line_plot(
@@ -59,112 +54,66 @@ def line_plot(
     y_label: str,
     covers: Sequence[float] = (),            # values that the y axis shows at least
 ) -> Html:
-    """One line per series."""
+    """One line per series. A method has its own colour and dashes in every plot."""
     x, y = scales(series, covers)
-    places = places_of([line.name for line in series])
-    bands = []
+    free = (place for place in count() if place not in METHODS.values())
     lines = []
     legend = []
     for i, line in enumerate(series):
+        place = METHODS[line.name] if line.name in METHODS else next(free)
         below = 1 - (i + 1) / len(series)    # a line is wider than those above it
         style = {
-            "stroke": COLOURS[places[i] % len(COLOURS)],
-            "stroke_dasharray": DASHES[places[i] % len(DASHES)],
+            "stroke": COLOURS[place % len(COLOURS)],
+            "stroke_dasharray": DASHES[place % len(DASHES)],
             "stroke_width": round(1.7 + 2.5 * below, 2),
         }
-        bands.append(band(line, style, x, y))
         lines.append(curve(line, style, x, y))
         height = HEIGHT + 8 + 18 * i
         legend.append(el("path", d=f"M{LEFT} {height}h34", **style))
         legend.append(label(LEFT + 41, height + 4, line.name, "start"))
 
-    body = [
-        label(LEFT, 18, title, "start", font_weight="bold"),
-        axes(x, y, x_label, y_label),
-        bands,
-        lines,
-        legend,
-    ]
+    heading = label(LEFT, 18, title, "start", font_weight="bold")
+    body = [heading, axes(x, y, x_label, y_label), lines, legend]
     return svg(WIDTH, HEIGHT + 18 * len(series) + 4, title, body)
 
 
 def scales(series: Sequence[Series], covers: Sequence[float]) -> tuple[Scale, Scale]:
-    """Of x and y: all values, with some air above and below where the caller named no end."""
+    """Of x and y: from the lowest value to the highest."""
     xs: list[float] = []
     ys = list(covers)
     for line in series:
         xs += line.x
-        ys += line.y
-        ys += line.low or ()
-        ys += line.high or ()
-    low, high = value_range(ys)
-    air = 0.04 * (high - low)
-    if low not in covers:
-        low -= air
-    if high not in covers:
-        high += air
-    return Scale(*value_range(xs), LEFT, RIGHT), Scale(low, high, BOTTOM, TOP)
-
-
-def band(line: Series, style: dict, x: Scale, y: Scale) -> Html | None:
-    if line.low is None or line.high is None:
-        return None
-    top = points(line.x, line.high, x, y)
-    bottom = points(line.x, line.low, x, y)
-    around = " ".join(top + bottom[::-1])
-    return el("polygon", points=around, fill=style["stroke"], fill_opacity=0.13)
-
-
-def curve(line: Series, style: dict, x: Scale, y: Scale) -> Html | None:
-    places = points(line.x, line.y, x, y)
-    if not places:
-        return None
-    path = " ".join(places)
-    shape = el("polyline", points=path, fill="none", stroke_linejoin="round", **style)
-    dot = None
-    if len(places) == 1:                     # a line of one point would be invisible
-        cx, cy = places[0].split(",")
-        dot = el("circle", cx=cx, cy=cy, r=3, fill=style["stroke"])
-    return el("g", el("title", line.name), shape, dot)
-
-
-def places_of(names: Sequence[str]) -> list[int]:
-    """The place of each line in COLOURS and DASHES.
-
-    A method has its own in every plot; the other lines have what is left.
-    """
-    places = [METHODS.get(name.lower()) for name in names]
-    taken = METHODS.values() if any(place is not None for place in places) else ()
-    free = (place for place in count() if place not in taken)
-    return [next(free) if place is None else place for place in places]
+        ys += [*line.y, *line.low, *line.high]
+    return Scale(*value_range(xs), LEFT, RIGHT), Scale(*value_range(ys), BOTTOM, TOP)
 
 
 def value_range(values: Sequence[float]) -> tuple[float, float]:
     """Lowest and highest; more than that around values that are almost equal."""
-    low = min(values, default=0.0)
-    high = max(values, default=1.0)
-    size = max(abs(low), abs(high))
-    if size < SMALLEST:
-        return -0.5, 0.5
+    low = min(values)
+    high = max(values)
+    size = max(abs(low), abs(high)) or 5.0
     if high - low > 1e-4 * size:             # else the labels of ticks would be the same
         return low, high
     return low - 0.1 * size, high + 0.1 * size
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten within [low, high], roughly six of them."""
-    rough = (high - low) / 6
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = 10 * power
-    for factor in (5, 2, 1):
-        if factor * power >= rough * 0.999:
-            step = factor * power
-    first = math.ceil(low / step - 1e-9)
-    last = math.floor(high / step + 1e-9)
-    return [min(max(k * step, low), high) for k in range(first, last + 1)]
+def curve(line: Series, style: dict, x: Scale, y: Scale) -> Html:
+    """The line above the band of its interval."""
+    colour = style["stroke"]
+    shapes = [el("title", line.name)]
+    if line.low:
+        bottom = points(line.x, line.low, x, y)
+        around = points(line.x, line.high, x, y) + bottom[::-1]
+        shapes.append(el("polygon", points=" ".join(around), fill=colour, fill_opacity=0.13))
+    path = " ".join(points(line.x, line.y, x, y))
+    shapes.append(el("polyline", points=path, fill="none", stroke_linejoin="round", **style))
+    if len(line.x) == 1:                     # a line of one point would be invisible
+        shapes.append(el("circle", cx=x(line.x[0]), cy=y(line.y[0]), r=3, fill=colour))
+    return el("g", shapes)
 
 
-# ------------------------------------------------------------------------------------------- pieces
+def points(xs: Sequence, ys: Sequence, x: Scale, y: Scale) -> list[str]:
+    return [f"{x(a)},{y(b)}" for a, b in zip(xs, ys, strict=True)]
 
 
 def axes(x: Scale, y: Scale, x_label: str, y_label: str) -> list[Html]:
@@ -188,8 +137,15 @@ def axes(x: Scale, y: Scale, x_label: str, y_label: str) -> list[Html]:
     return parts
 
 
-def points(xs: Sequence, ys: Sequence, x: Scale, y: Scale) -> list[str]:
-    return [f"{x(a)},{y(b)}" for a, b in zip(xs, ys, strict=True)]
+def ticks(low: float, high: float) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten within [low, high], roughly six of them."""
+    rough = (high - low) / 6
+    power = 10.0 ** math.floor(math.log10(rough))
+    steps = [factor * power for factor in (1, 2, 5, 10)]
+    step = next(step for step in steps if step >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return [k * step for k in range(first, last + 1)]
 
 
 def svg(width: int, height: int, title: str, body: Content) -> Html:
@@ -200,7 +156,6 @@ def svg(width: int, height: int, title: str, body: Content) -> Html:
         width=width,
         height=height,
         role="img",
-        aria_label=title,
         font_family="system-ui, sans-serif",
         font_size=12,
         fill="currentColor",

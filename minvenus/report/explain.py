@@ -1,6 +1,6 @@
 """Where every number of a turn's reward comes from: its formula, its equation and its inputs.
 
-    under_recipes(samples, recipe)     a batch under each of the recipes that a page compares
+    under_recipes(samples, recipe)     samples under each of the recipes that a page compares
     belief_steps(credited)             the belief in the truth along the turns of a rollout
     turn_steps(credited, t)            the numbers of turn t in the order of the computation
     group_steps(group)                 what the rewards of a group are normalised with
@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, replace
 
 from minvenus.igpo.advantage import SCALE_CAP, SCALE_FLOOR
 from minvenus.igpo.credit import RolloutCredit, assign_credit
-from minvenus.igpo.gain import scored_turns
 from minvenus.igpo.recipes import RECIPE_WORDS, RECIPES, Recipe
 from minvenus.types import Sample
 
@@ -61,13 +60,14 @@ class Credited:
     sample: Sample
     numbers: RolloutCredit
     grouped: bool                       # False: a lone trajectory, whose numbers end at rewards
+    largest: float                      # advantage of the batch: it has the deepest colour
 
 
-def under_recipes(samples: list[Sample], run: Recipe | None) -> dict[str, list[Credited]]:
-    """Samples under the run's own recipe, which comes first, and under those to compare it with.
+def under_recipes(samples: list[Sample], run: Recipe | None) -> list[dict[str, Credited]]:
+    """Each sample under the run's own recipe, which comes first, and those to compare it with.
 
     With a run they must be its whole batch: IG-Scale needs it. Without one they are trajectories on
-    their own, with gains and rewards. A recipe that needs what was not measured is left out.
+    their own, with gains and rewards. A run without gains has scored nothing that others need.
     """
     if run:
         recipes = {recipe_name(run): run} | RECIPES
@@ -75,20 +75,16 @@ def under_recipes(samples: list[Sample], run: Recipe | None) -> dict[str, list[C
         recipes = {name: RECIPES[name] for name in ("paper", "released")}
         samples = [replace(sample, outcome=0.0) for sample in samples]           # is not shown
 
-    under: dict[str, list[Credited]] = {}
+    under: list[dict[str, Credited]] = [{} for _ in samples]
     for name, recipe in recipes.items():
-        if all(is_measured(sample, recipe) for sample in samples):
-            credit = assign_credit(samples, recipe)
-            under[name] = []
-            for i, sample in enumerate(samples):
-                numbers = credit.of_rollout(i, sample.group)
-                under[name].append(Credited(recipe, sample, numbers, run is not None))
+        if recipe.use_gain and run and not run.use_gain:
+            continue
+        credit = assign_credit(samples, recipe)
+        largest = max(max(map(abs, row)) for row in credit.advantages)
+        for i, sample in enumerate(samples):
+            numbers = credit.of_rollout(i, sample.group)
+            under[i][name] = Credited(recipe, sample, numbers, run is not None, largest)
     return under
-
-
-def is_measured(sample: Sample, recipe: Recipe) -> bool:
-    needed = scored_turns(sample.rollout.kinds, recipe)
-    return all(sample.truth_logprobs[t] is not None for t in needed)
 
 
 def recipe_name(recipe: Recipe) -> str:

@@ -62,7 +62,7 @@ def text(value: str) -> Html:
     return Html(escape(safe))
 
 
-def page(title: str, parts: Content, lede: str, facts: Pairs = (), kind: str = "minvenus") -> str:
+def page(title: str, parts: Content, lede: str, facts: Pairs, kind: str) -> str:
     style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     policy = f"default-src 'none'; style-src '{digest(style)}'; base-uri 'none'; form-action 'none'"
     head = HEAD.format(policy=policy, title=text(title), style=style)
@@ -84,15 +84,9 @@ def digest(content: str) -> str:
 # ------------------------------------------------------------------------------------------- pieces
 
 
-def section(title: str, parts: Content, intro: str | None = None) -> Html:
+def section(title: str, parts: Content, intro: str = "") -> Html:
     """A heading, a sentence in plain words, and what belongs to it."""
-    words = el("p", intro, class_="intro") if intro else None
-    return el("section", el("h2", title), words, parts)
-
-
-def note(words: str, kind: str) -> Html:
-    """A paragraph that stands out: a "remark" or a "warning"."""
-    return el("p", words, class_=kind)
+    return el("section", el("h2", title), el("p", intro, class_="intro"), parts)
 
 
 def details(summary: Content, *content: Content, class_: str, is_open: bool = False) -> Html:
@@ -118,16 +112,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "")
         body.append(el("tr", el("th", first, scope="row"), cells))
     content = el(
         "table",
-        el("caption", caption) if caption else None,
+        el("caption", caption),
         el("thead", el("tr", columns)),
         el("tbody", body),
     )
     return el("div", content, class_="scroll", tabindex="0")
 
 
-def figure(svg: str, caption: Content = None) -> Html:
+def figure(svg: Content, caption: Content = None) -> Html:
     """A plot of curves.py and what to see in it."""
-    return el("figure", svg, el("figcaption", caption) if caption else None)
+    return el("figure", svg, el("figcaption", caption))
 
 
 def figures(several: Content) -> Html:

@@ -1,6 +1,6 @@
 """A training run as one page: RUN/report.html, with links to X-rays of its first and last step.
 
-    write_run_page("runs/igpo")        reads metrics.jsonl, timing.jsonl, run.json and rollouts/
+    write_run_page("runs/igpo")        reads metrics.jsonl, run.json and rollouts/
 
 The run may be finished or not: a figure is drawn where its numbers are there. Step 0 is the model
 before training. Lines of more than POINTS steps are means over neighbouring ones; held-out exact
@@ -15,20 +15,19 @@ from pathlib import Path
 from statistics import fmean
 
 from minvenus.config import ConfigError, read_json
-from minvenus.console import clock
 from minvenus.evaluation.aggregate import wilson
 from minvenus.files import read_jsonl, write_text
 from minvenus.igpo.recipes import Recipe
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.explain import recipe_name
-from minvenus.report.page import Html, el, figure, figures, note, page, section, table
+from minvenus.report.page import Html, el, figure, figures, page, section, table
 from minvenus.report.xray import write_page
 
 POINTS = 40                           # of a line: neighbouring steps become one point
 SHARE = (0.0, 1.0)
 BEFORE = "before_"                    # begins names of numbers from before the first update
-LEDE = ("The agent before training and after it, then how it got there. A turn's gain is how much "
-        "it raised the model's own log-probability of the true answer: what IGPO pays a turn for. "
+LEDE = ("How the agent learned; step 0 is the model before training. A turn's gain is how much it "
+        "raised the model's own log-probability of the true answer: what IGPO pays a turn for. "
         "Lines of long runs are means over neighbouring steps; the band of held-out exact match is "
         "its 95 % interval.")
 
@@ -42,14 +41,7 @@ class Plot:
     covers: Sequence[float] = ()      # values that the y axis shows at least
 
 
-TILES = {
-    "test_exact_match": "held-out exact match",
-    "outcome": "training outcome",
-    "turns": "turns per rollout",
-    "gain_right": "gain of a right page",
-    "gain_wrong": "gain of a wrong page",
-}
-LEARNING = [
+PLOTS = [
     Plot("Right answers",
          {"outcome": "training", "test_exact_match": "held out, exact match"},
          "share of right answers",
@@ -66,8 +58,6 @@ LEARNING = [
          "gain in log P(answer)",
          "How much a turn raised the model's own log-probability of the true answer: what IGPO "
          "rewards. It is honest if reading a right page earns more than reading a wrong one."),
-]
-BEHAVIOUR = [
     Plot("Turns", {"turns": "training", "test_turns": "held out"}, "turns per rollout",
          "Falling while accuracy falls too: the policy learns to stop early.", (0.0,)),
     Plot("Browse ratio", {"browse_correct": "right answers", "browse_wrong": "wrong answers"},
@@ -79,8 +69,6 @@ BEHAVIOUR = [
     Plot("Right pages", {"right_pages": "training", "test_right_pages": "held out"},
          "share of the needed pages",
          "Toy web only: how much of the chain of pages was found.", SHARE),
-]
-OPTIMISER = [
     Plot("Entropy", {"entropy": "sampled tokens"}, "nats per token",
          "How undecided the policy is. Near 0 it explores no more."),
     Plot("Distance to the start", {"kl": "KL to the start model"}, "nats per token",
@@ -100,20 +88,17 @@ def write_run_page(run_folder) -> Path:
                           "or one that has just begun")
     settings = read_json(run / "run.json")
     rows = with_step_0(rows)
-    parts = [tiles(rows), *xrays(run)]
-    sections = {"Learning": LEARNING, "Behaviour": BEHAVIOUR, "Optimiser": OPTIMISER}
-    for title, plots in sections.items():
-        drawings = [plotted(plot, rows, settings["evaluate_questions"]) for plot in plots]
-        parts.append(section(title, figures(drawings)))
+    drawings = [plotted(plot, rows, settings["evaluate_questions"]) for plot in PLOTS]
     values = [(key, json.dumps(value)) for key, value in settings.items()]
-    parts.append(section("Settings", table(["setting", "value"], values)))
+    parts = [
+        xrays(run),
+        section("Curves", figures(drawings)),
+        section("Settings", table(["setting", "value"], values)),
+    ]
 
-    timing = read_jsonl(run / "timing.jsonl")
-    seconds = sum(row["seconds"] for row in timing)
     facts = [
         ("steps", f"{rows[-1]['step']:,}"),
         ("recipe", recipe_name(Recipe(**settings["recipe"]))),
-        ("work", f"{clock(seconds)}, {seconds / max(1, len(timing)):.2g} s per step"),
     ]
     document = page(f"Run {run.resolve().name}", parts, LEDE, facts, "training run")
     return write_text(run / "report.html", document)
@@ -125,48 +110,25 @@ def with_step_0(rows: list[dict]) -> list[dict]:
     for key, value in rows[0].items():
         if key.startswith(BEFORE):
             before[key.removeprefix(BEFORE)] = value
-    return [{"step": 0, **before}, *rows] if before else rows
-
-
-def tiles(rows: list[dict]) -> Html:
-    """How the run began and ended: means over the first and the last tenth of what was measured."""
-    boxes = []
-    for key, label in TILES.items():
-        points = points_of(rows, key)
-        if not points:
-            continue
-        tenth = max(1, len(points) // 10)
-        means = []
-        steps = []
-        for end in (points[:tenth], points[-tenth:]):
-            means.append(f"{fmean(value for _, value in end):.2f}")
-            first, last = end[0][0], end[-1][0]
-            steps.append(f"{first:,}–{last:,}" if tenth > 1 else f"{first:,}")
-        unit = "steps" if tenth > 1 else "step"
-        words = " → ".join(means), label, f"{unit} {' → '.join(steps)}"
-        boxes.append(el("div", [el("p", line) for line in words], class_="tile"))
-    return el("div", boxes, class_="tiles")
+    return [{"step": 0, **before}, *rows]
 
 
 # ------------------------------------------------------------------------------------------ figures
-
-
-def points_of(rows: list[dict], key: str) -> list[tuple[int, float]]:
-    return [(row["step"], float(row[key])) for row in rows if key in row]
 
 
 def plotted(plot: Plot, rows: list[dict], held_out: int) -> Html | None:
     """The plot with a line for each of its numbers that was logged; nothing if none was."""
     lines = []
     for key, name in plot.lines.items():
-        points = points_of(rows, key)
-        if points and key == "test_exact_match":
-            bounds = [wilson(min(held_out, share * held_out), held_out) for _, share in points]
-            low, high = zip(*bounds, strict=True)
-            steps, shares = zip(*points, strict=True)
-            lines.append(Series(name, steps, shares, low, high))
-        elif points:
-            lines.append(Series(name, *zip(*smooth(points), strict=True)))
+        points = [(row["step"], row[key]) for row in rows if key in row]
+        if not points:
+            continue
+        steps, values = zip(*smooth(points), strict=True)
+        line = Series(name, steps, values)
+        if key == "test_exact_match":
+            bounds = [wilson(share * held_out, held_out) for share in values]
+            line = Series(name, steps, values, *zip(*bounds, strict=True))
+        lines.append(line)
     if not lines:
         return None
     drawing = line_plot(lines, plot.title, "step", plot.unit, plot.covers)
@@ -183,20 +145,15 @@ def smooth(points: Sequence[tuple[int, float]]) -> list[tuple[float, ...]]:
     return means
 
 
-def xrays(run: Path) -> list[Html]:
-    """Write X-rays of the first and the last saved batch. Links to them, and what went wrong."""
+def xrays(run: Path) -> Html | None:
+    """Write X-rays of the first and the last saved batch; links to them, or what went wrong."""
     files = sorted((run / "rollouts").glob("step-*.jsonl"))
     links = []
-    warnings = []
     for path in dict.fromkeys([*files[:1], *files[-1:]]):
         try:
             out = write_page(path, run / f"xray-{path.stem}.html")
+            links.append(el("p", el("a", f"X-ray of {path.stem}", href=out.name)))
         except ConfigError as error:
-            warnings.append(note(str(error), "warning"))
-            continue
-        step = int(path.stem.removeprefix("step-"))
-        links.append(el("p", el("a", f"X-ray of step {step:,}", href=out.name)))
-    if not links:
-        return warnings
+            links.append(el("p", str(error), class_="warning"))
     words = "Rollouts turn by turn: what each turn was paid, and how that came about."
-    return [*warnings, section("Look inside", links, words)]
+    return section("Look inside", links, words) if links else None

@@ -1,4 +1,4 @@
-"""Files that an X-ray can be made of, read into samples.
+"""Files that an X-ray can be made of, read into cases: rollouts and their numbers.
 
     RUN/rollouts/step-*.jsonl    a training batch with its reward arithmetic (saved.py)
     trajectory.json              of infer.py
@@ -7,7 +7,6 @@
 Those of the last two were not scored when they were made. A `Scorer` can do it later.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,11 +18,16 @@ from minvenus.files import read_rows
 from minvenus.igpo.gain import wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.report import saved
-from minvenus.report.explain import Credited
+from minvenus.report.explain import Credited, recipe_name, under_recipes
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import UNKNOWN, Rollout, Sample
 
 PROMPT_END = "<think>\n"               # of the generation prompt: a turn's text begins with it
+POLICIES = {                           # gain_policy of a batch -> who says log P(answer)
+    "current": "the policy itself, before the update",
+    "reference": "the start checkpoint",
+    "given": "what was given",         # to experiments/calculator.py
+}
 
 
 @dataclass(frozen=True)
@@ -41,93 +45,81 @@ class Scorer:
 
 @dataclass(frozen=True)
 class Case:
-    """A sample of a file, and how the page names it."""
+    """A sample of a file, the name of its group, and its numbers under each recipe."""
 
     sample: Sample
     group: str
-    outcome: str
-    under: dict[str, Credited] = field(default_factory=dict)         # its numbers under each recipe
+    under: dict[str, Credited] = field(default_factory=dict)
 
     @property
     def rollout(self) -> Rollout:
         return self.sample.rollout
 
-    def advantages(self) -> dict[str, list[float]]:
-        """Under each recipe; none of a trajectory without a group."""
-        return {name: c.numbers.advantages for name, c in self.under.items() if c.grouped}
+    def trained(self) -> dict[str, Credited]:
+        """Its numbers if they reach to advantages; those of a trajectory without a group do not."""
+        return {name: credited for name, credited in self.under.items() if credited.grouped}
 
 
-def read_source(path: Path, scorer: Scorer | None) -> tuple[list[Case], saved.SavedBatch | None]:
-    """The rollouts of a file, and the training batch that they are, if they are one."""
+def read_source(path: Path, group: str | None,
+                scorer: Scorer | None) -> tuple[list[Case], list[tuple[str, str]]]:
+    """The cases of a file, or of one group of it, and facts about all of them."""
     records = read_records(path)
     if not records:
-        raise ConfigError(f"{path} is empty: an X-ray needs a saved rollout, or one per line")
+        raise ConfigError(f"{path} is empty: an X-ray needs a saved rollout on each line")
     for where, record in records:
-        if not isinstance(record, dict):
-            raise ConfigError(f"{where} holds no rollout: {str(record)[:200]}")
+        if isinstance(record, str):
+            raise ConfigError(f"{where} holds no rollout: {record[:200]}")
 
+    facts = []
     if records[0][1].get("format") == saved.FORMAT:
         if scorer:
             raise ConfigError(f"{path} is a training batch with its own numbers: leave out the "
                               "model and the answer")
         batch = saved.load_batch(path)
-        return [Case(sample, f"{sample.group}", f"{sample.outcome:.3g}")
-                for sample in batch.samples], batch
+        under = under_recipes(batch.samples, batch.recipe)
+        cases = [Case(sample, f"{sample.group}", numbers)
+                 for sample, numbers in zip(batch.samples, under, strict=True)]
+        facts = [
+            ("recipe", recipe_name(batch.recipe)),
+            ("log P(answer) according to", POLICIES[batch.gain_policy]),
+        ]
+    else:
+        cases = [read_case(where, record) for where, record in records]
 
-    cases = []
-    for where, record in records:
-        try:
-            rollout = rollout_from_json(record)
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
-        if scorer and not spells(scorer.tokenizer, rollout):
-            raise ConfigError(f"{where}: its ids were made with another tokenizer than that of "
-                              f"{scorer.name}")
-        sample = Sample(rollout, [None] * len(rollout.turns), outcome=None, group=0)
-        cases.append(Case(sample, rollout.question.id, verdict(record)))
-    return cases, None
-
-
-def verdict(record: dict) -> str:
-    """Of a line of eval.py whether the answer is the truth, word by word."""
-    if record.get("exact_match") is None:
-        return "unknown"
-    return "exact match" if record["exact_match"] else "no exact match"
+    names = dict.fromkeys(case.group for case in cases)
+    if group not in (None, *names):
+        raise ConfigError(f"{path.name} has no group {group}; it has {', '.join(names)}")
+    cases = [case for case in cases if group in (None, case.group)]
+    if scorer:
+        cases = [scored(case, scorer) for case in cases]
+        facts = [("log P(answer) according to", scorer.name)]
+    return cases, facts
 
 
 def read_records(path: Path) -> list[tuple[str, Any]]:
-    """(where it stands, record) of every record in a file: one object, a list, or one per line.
-
-    A line that is not a JSON object gives a string that says so.
-    """
+    """(where it stands, record) of every line; the record is a string if it is no JSON object."""
     try:
-        text = path.read_bytes()
-        value = json.loads(text)
+        return [(f"{path}, line {number}", record) for number, record in read_rows(path)]
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    except (ValueError, RecursionError) as error:
-        if text.lstrip().startswith(b"["):
-            raise ConfigError(f"{path} is not JSON: {error}") from None
-        return [(f"{path}, line {number}", record) for number, record in read_rows(path)]
-    records = value if isinstance(value, list) else [value]
-    return [(f"{path}, record {number}", record) for number, record in enumerate(records, 1)]
 
 
-def spells(tokenizer: Tokenizer, rollout: Rollout) -> bool:
-    """Whether the tokenizer gives the text of every turn back from its ids."""
-    for turn in rollout.turns:
-        ids = [i for i in rollout.tokens[turn.start:turn.end] if i not in tokenizer.stop_ids]
-        try:
-            if PROMPT_END + tokenizer.decode(ids) != turn.text:
-                return False
-        except ConfigError:                                  # an id that it does not have
-            return False
-    return True
+def read_case(where: str, record: dict) -> Case:
+    """Of a line of infer.py or eval.py."""
+    try:
+        rollout = rollout_from_json(record)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None
+    sample = Sample(rollout, [None] * len(rollout.turns), record.get("exact_match"), group=0)
+    return Case(sample, rollout.question.id)
 
 
 def scored(case: Case, scorer: Scorer) -> Case:
-    """The case with log-probs of the truth before each turn."""
+    """The case with log-probs of the truth before each turn, and what follows from them."""
     rollout = case.rollout
+    if not spells(scorer.tokenizer, rollout):
+        raise ConfigError(f"the ids of {case.group} were made with another tokenizer than that of "
+                          f"{scorer.name}")
     truth = rollout.question.answers[0] if scorer.answer is None else scorer.answer
     if truth.strip() in ("", UNKNOWN):
         raise ConfigError("the file does not say what the true answer is: give the answer that is "
@@ -141,4 +133,17 @@ def scored(case: Case, scorer: Scorer) -> Case:
     question = replace(rollout.question, answers=[truth.strip()])
     sample = replace(case.sample, rollout=replace(rollout, question=question),
                      truth_logprobs=[row[wrapped.start:] for row in scores])
-    return replace(case, sample=sample)
+    [under] = under_recipes([sample], None)
+    return replace(case, sample=sample, under=under)
+
+
+def spells(tokenizer: Tokenizer, rollout: Rollout) -> bool:
+    """Whether the tokenizer gives the text of every turn back from its ids."""
+    for turn in rollout.turns:
+        ids = [i for i in rollout.tokens[turn.start:turn.end] if i not in tokenizer.stop_ids]
+        try:
+            if PROMPT_END + tokenizer.decode(ids) != turn.text:
+                return False
+        except ConfigError:                                  # an id that it does not have
+            return False
+    return True

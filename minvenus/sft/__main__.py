@@ -32,14 +32,6 @@ from minvenus.types import UNKNOWN, Question
 
 BAD_LINES_SHOWN = 10
 COPIES = {"<=50": 1, "51-100": 2, ">100": 5}     # bucket of turns -> how often a record is written
-TURN_COUNTS = (
-    "turns_in", "turns_kept", "turns_dropped",
-    "unreadable_tool_turns_removed", "unreadable_tool_response_turns_removed",
-    "pruned_tool_turns_removed", "pruned_tool_response_turns_removed",
-    "duplicate_tool_turns_removed", "duplicate_tool_response_turns_removed",
-    "messages_repaired",
-)
-NAME_COUNTS = ("drop_reasons", "pruned_tool_name_counts", "tools_after_cleaning")
 
 
 @dataclass(frozen=True)
@@ -76,7 +68,7 @@ def run(config: CleanConfig) -> dict:
     """Write the output and stats.json, if anything is kept, and return what stats.json has.
 
     The turns add up as in clean.py, the rows are source = bad_lines + the sum of drop_reasons +
-    stage3_correct."""
+    stage3_correct. What did not happen has no count."""
     out = Path(config.out)
     files = input_files(config.in_)
     counts: Counter = Counter()
@@ -88,7 +80,12 @@ def run(config: CleanConfig) -> dict:
             correct = correct_ones(valid, grader, counts)
         order = resampled(correct, config)
 
-        stats = statistics(config, files, counts, valid, correct, order)
+        counts["rows/stage2_valid"] = len(valid)
+        counts["rows/stage3_correct"] = len(correct)
+        counts["rows/final_resampled"] = len(order)
+        counts.update(f"turn_buckets/{bucket(record.turns)}" for record in correct)
+        names = [str(file) for file in files]
+        stats = {"settings": asdict(config), "files": names, **by_group(counts)}
         if not order:
             return stats                         # the files of an earlier cleaning stay as they are
         with replaced_file(out) as new:
@@ -135,10 +132,10 @@ def clean_records(files: list[Path], config: CleanConfig, counts: Counter) -> li
     records: list[CleanRecord] = []
     for file in files:
         for number, row in read_input(file):
-            counts["source"] += 1
+            counts["rows/source"] += 1
             if isinstance(row, str):
-                counts["bad_lines"] += 1
-                if counts["bad_lines"] <= BAD_LINES_SHOWN:
+                counts["rows/bad_lines"] += 1
+                if counts["rows/bad_lines"] <= BAD_LINES_SHOWN:
                     print(f"{file}, line {number}: {row}", file=sys.stderr)
                 continue
 
@@ -198,36 +195,16 @@ def bucket(turns: int) -> str:
 # ------------------------------------------------------------------------------------- statistics
 
 
-def statistics(config: CleanConfig, files: list[Path], counts: Counter, valid: list[CleanRecord],
-               correct: list[CleanRecord], order: list[CleanRecord]) -> dict:
-    rows = {
-        "source": counts["source"],
-        "bad_lines": counts["bad_lines"],
-        "stage2_valid": len(valid),
-        "stage3_correct": len(correct),
-        "final_resampled": len(order),
-    }
-    stats: dict = {
-        "settings": asdict(config),
-        "files": [str(file) for file in files],
-        "rows": rows,
-    }
-    for name in TURN_COUNTS:
-        stats[name] = counts[name]
-    for group in NAME_COUNTS:
-        stats[group] = by_name(counts, group)
-    stats["turn_buckets"] = {"original": by_bucket(correct), "resampled": by_bucket(order)}
-    return stats
-
-
-def by_name(counts: Counter, group: str) -> dict[str, int]:
-    """The counts whose name begins with "group/", largest first."""
-    return {name.removeprefix(f"{group}/"): count for name, count in counts.most_common()
-            if name.startswith(f"{group}/")}
-
-
-def by_bucket(records: list[CleanRecord]) -> dict[str, int]:
-    return dict.fromkeys(COPIES, 0) | Counter(bucket(record.turns) for record in records)
+def by_group(counts: Counter) -> dict:
+    """The counts, largest first; those named "group/name" as a dictionary under "group"."""
+    groups: dict = {}
+    for key, count in counts.most_common():
+        group, _, name = key.partition("/")
+        if name:
+            groups.setdefault(group, {})[name] = count
+        else:
+            groups[group] = count
+    return groups
 
 
 def main(config: CleanConfig) -> None:

@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Any, Literal, TypeGuard
 
 from minvenus.agent.prompt import SYSTEM_PROMPT
-from minvenus.agent.protocol import ALLOWED_ARGS, parse_turn
+from minvenus.agent.protocol import ALLOWED_ARGS
 from minvenus.evaluation.answers import ALIAS_MARK
 from minvenus.sft import rewrite
 from minvenus.text.json_repair import whole_characters
@@ -58,8 +58,6 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT, prompt_mode: PromptM
     if fault:
         return None, fault, +counts
 
-    for turn in messages[2:-1:2]:
-        counts[f"tools_after_cleaning/{parse_turn(turn['content']).kind}"] += 1
     result = {
         "question": whole_characters(question),
         "messages": messages,
@@ -74,10 +72,8 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT, prompt_mode: PromptM
 def question_and_truth(record: dict) -> tuple[Any, Any, bool]:
     """(the question, its true answer, whether the messages are raw), all as the record has them."""
     if str(record.get("format")).startswith("minvenus rollout"):
-        answers = record.get("answers")
-        if isinstance(answers, list) and all(map(is_text, answers)):
-            return record.get("question"), ALIAS_MARK.join(answers), True
-        return record.get("question"), None, True
+        answers = map(str, record.get("answers") or [])
+        return record.get("question"), ALIAS_MARK.join(answers), True
     meta = record.get("meta")
     if isinstance(meta, dict) and "gt" not in record:
         return meta.get("question"), meta.get("answer"), True

@@ -209,9 +209,7 @@ def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages()
     """The tiny model on the toy web, with real draws."""
     config = IGPOConfig(device="cpu", questions=3, group=3, hops=2, max_context=512)
     model, tokenizer = load_start(config)
-    source = open_questions(
-        "toyweb", "toyweb", 5, hops=2, slack=0, max_turns=None, limit=0, per_step=3
-    )
+    source = replace(open_questions("toyweb", "toyweb", 5, hops=2, limit=0), per_step=3)
     told = read_format(start_folder(config.model), config.like, config.system_prompt)
     results, pages = [], 1000
     for _ in range(2):

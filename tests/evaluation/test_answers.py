@@ -11,7 +11,6 @@ from minvenus.evaluation.answers import ALIAS_MARK, exact_match, f1, split_alias
 
 words = st.lists(st.sampled_from(["a", "b", "rome", "2019", "東", "京", "é"]), max_size=8)
 texts = words.map(" ".join) | st.text(max_size=30).filter(lambda text: ALIAS_MARK not in text)
-some_words = st.lists(st.sampled_from(["a", "b", "rome", "2019", "東"]), min_size=1, max_size=8)
 
 
 # ------------------------------------------------------------------------------------------ by hand
@@ -43,11 +42,8 @@ def test_no_answer_scores_zero_even_against_itself(prediction):
         assert exact_match(*pair) == f1(*pair) == 0.0
 
 
-def test_joined_answers_are_split_without_blanks_and_none_at_all_is_an_error():
+def test_joined_answers_are_split_without_blanks():
     assert split_aliases(JOINED, "", "Urbs") == ["Rome", "Roma", "Urbs"]
-    for score in (exact_match, f1):
-        with pytest.raises(ValueError, match="at least one"):
-            score("Rome", [])
 
 
 # ------------------------------------------------------------------------------------ normalisation
@@ -92,15 +88,6 @@ def test_the_punctuation_rule_is_the_released_one_within_ascii():
 
 
 # --------------------------------------------------------------------------------------- properties
-
-
-@given(some_words, some_words)
-def test_f1_is_the_harmonic_mean_of_precision_and_recall(a, b):
-    unmatched = list(b)
-    hits = sum(1 for word in a if word in unmatched and not unmatched.remove(word))
-    precision, recall = hits / len(a), hits / len(b)
-    expected = 2 * precision * recall / (precision + recall or 1)
-    assert f1(" ".join(a), [" ".join(b)]) == pytest.approx(expected, abs=1e-12)
 
 
 @given(texts, st.lists(texts, min_size=1, max_size=4))

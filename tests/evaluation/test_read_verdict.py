@@ -278,11 +278,6 @@ def test_quoted_as_it_was_shown_an_answer_spells_no_verdict_on_any_number_of_lin
         assert read_verdict(reply.format(shown) + f"\n\n**correct:** {word}") == word
 
 
-@given(st.text(max_size=200) | answers)
-def test_any_text_is_read_without_an_error(text):
-    assert read_verdict(text) in (None, "yes", "no")
-
-
 @pytest.mark.parametrize(
     "piece",
     [

@@ -41,9 +41,9 @@ def test_the_table_word_for_word(tmp_path):
     Beliefs begin alike, and the highest is -1."""
     file = tmp_path / "rewards.json"
     file.write_text(
-        '[{"kinds": ["search", "visit", "answer"], "gains": [null, 0.8], "outcome": 0},\n'
-        ' {"kinds": ["search", "visit", "answer"], "gains": [null, 0], "outcome": 0},\n'
-        ' {"group": 3, "kinds": ["answer"], "gains": [], "outcome": 1, "malformed": [true]}]'
+        '{"kinds": ["search", "visit", "answer"], "gains": [null, 0.8], "outcome": 0}\n'
+        '{"kinds": ["search", "visit", "answer"], "gains": [null, 0], "outcome": 0}\n'
+        '{"group": 3, "kinds": ["answer"], "gains": [], "outcome": 1, "malformed": [true]}'
     )
     statistics, turns = main(CreditConfig(file=str(file))).split("\n\n")
     groups = [line.split(":")[0] for line in statistics.splitlines()[:-1]]
@@ -127,8 +127,7 @@ def test_an_error_names_the_line_and_the_field(tmp_path, line):
 @pytest.mark.parametrize(
     ("text", "gain", "words"),
     [
-        ("[]", "log_prob", "no rollout"),
-        ('[{"kinds": ["answer"],\n "gains": [}]', "log_prob", "is not JSON: .* line 2"),
+        ("", "log_prob", "no rollout"),
         (VISIT + '"logprobs": [-2, -1]}\n' + VISIT + '"gains": [1]}', "prob", "needs logprobs"),
         (VISIT + '"logprobs": [null, -1]}', "log_prob", "json: rollout 0, context before turn 0"),
         (VISIT + '"logprobs": [-1, []]}', "log_prob", "json: rollout 0, context before turn 1"),
@@ -213,6 +212,6 @@ def test_help_lists_the_commands_and_has_the_form_of_the_file(capsys):
 
 def test_the_file_may_be_the_first_word(tmp_path, capsys):
     file = tmp_path / "rewards.json"
-    file.write_text(json.dumps(EXAMPLES["no-visit"][1]))
+    file.write_text("\n".join(map(json.dumps, EXAMPLES["no-visit"][1])))
     command(["credit", str(file), "--recipe", "released"])
     assert "+2.2863" in capsys.readouterr().out

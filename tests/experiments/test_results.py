@@ -167,5 +167,5 @@ def test_a_line_is_over_the_steps_that_every_run_has_and_a_method_without_one_ke
     assert (both.name, both.x, both.y) == ("paper", [2, 5], [2.5, 0.5])
     assert (both.low, both.high) == ([2.0, 0.0], [3.0, 1.0])
     alone = line("single", [{1: 1.0}])
-    assert (alone.x, alone.y, alone.low) == ([1], [1.0], None)
+    assert (alone.x, alone.y, alone.low) == ([1], [1.0], ())
     assert line("grpo", [{}, {1: 1.0}]).x == []

@@ -8,7 +8,6 @@ JUDGE = "minvenus.evaluation.judge:"
 RESULTS = "minvenus.evaluation.results:"
 NUMBERS = "evaluation/test_aggregate.py::"
 SAVED = "evaluation/test_results.py::"
-FINGERPRINT = SAVED + "test_a_models_fingerprint_follows_the_content_of_its_files"
 JUDGED = "evaluation/test_judge.py::"
 READ = "evaluation/test_read_verdict.py::"
 FINGERPRINT = (
@@ -40,7 +39,7 @@ MUTANTS = (
         39,
         "a reply without a verdict is a no",
         READ + "test_what_is_no_verdict_is_not_read_as_one",
-        (JUDGE + "read_verdict", "return None", 'return "no"'),
+        (JUDGE + "read_verdict", "else None", 'else "no"'),
     ),
     mutant(
         39,
@@ -52,7 +51,7 @@ MUTANTS = (
         39,
         "of two verdicts a yes wins",
         READ + "test_what_is_no_verdict_is_not_read_as_one",
-        (JUDGE + "read_verdict", 'words == {"yes"}', '"yes" in words'),
+        (JUDGE + "read_verdict", "return words.pop() if", "return max(words) if words or"),
     ),
     mutant(
         39,
@@ -98,6 +97,7 @@ MUTANTS = (
         "unknown runs count as wrong in the accuracy",
         NUMBERS + "test_unknown_verdicts_are_neither_right_nor_wrong_and_are_counted",
         (AGGREGATE + "accuracy", " if result.correct is not None]", "]"),
+        (AGGREGATE + "accuracy", "[result.correct for", "[result.correct is True for"),
     ),
     mutant(
         39,
@@ -118,8 +118,8 @@ MUTANTS = (
         39,
         "a question counts in pass@k as soon as one run is right, although another is unknown",
         NUMBERS + "test_whether_a_question_counts_does_not_depend_on_its_results",
-        (AGGREGATE + "pass_share", ">= k:  ", ">= k or True in verdicts:  "),
-        (AGGREGATE + "pass_share", "pass_at_k(len(verdicts), ", "pass_at_k(len(runs), "),
+        (AGGREGATE + "pass_share", "if n >= k:  ", "if n >= k or True in verdicts:  "),
+        (AGGREGATE + "pass_share", "math.comb(n, k)", "math.comb(len(runs), k)"),
     ),
     mutant(
         39,
@@ -139,14 +139,14 @@ MUTANTS = (
         "the cache forgets the truth",
         KEPT,
         JUDGE + "Judge._grade",
-        "[self.endpoint.model, messages, ",
-        "[self.endpoint.model, case.question, case.answer, ",
+        '"messages": messages}',
+        '"case": [case.question, case.answer]}',
     ),
     mutant(
         45,
         "the cache forgets the judge's model",
         KEPT,
-        (JUDGE + "Judge._grade", "[self.endpoint.model, messages, ", "[messages, "),
+        (JUDGE + "Judge._grade", '"model": self.endpoint.model, ', ""),
     ),
     mutant(
         46,
@@ -176,24 +176,24 @@ MUTANTS = (
     ),
     mutant(
         46,
-        "a comparison grades by exact match what its evaluation graded by F1",
+        "a report does not say how it was graded",
         "test_eval.py::test_two_evaluations_are_compared_as_they_were_graded",
-        (RESULTS + "stored_evaluation", 'settings.get("score", "em")', '"em"'),
+        ("eval:evaluate", "summarise(verdicts, grader.name)", 'summarise(verdicts, "a grader")'),
     ),
     mutant(
         39,
         "a failed run stays failed when it is made again",
         SAVED + "test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_counts",
-        RESULTS + "read_results",
-        "results[result.question.id, result.run] = result",
-        "results.setdefault((result.question.id, result.run), result)",
+        RESULTS + "ResultsFile.__init__",
+        "self.runs[result.question.id, result.run] = result",
+        "self.runs.setdefault((result.question.id, result.run), result)",
     ),
     mutant(
         46,
         "evaluations that were graded differently are compared",
         NUMBERS + "test_evaluations_that_were_graded_differently_or_have_other_questions_"
         "or_truths_are_refused",
-        (AGGREGATE + "refuse_unlike", "if a.graded_by != b.graded_by:", "if False:"),
+        (AGGREGATE + "compare", 'if a["graded_by"] != b["graded_by"]:', "if False:"),
     ),
     mutant(
         46,
@@ -211,7 +211,7 @@ MUTANTS = (
         50,
         "a torn line stays in the file",
         SAVED + "test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte",
-        (RESULTS + "read_lines", ' if line.endswith(b"\\n")', ""),
+        (RESULTS + "complete_lines", ' if line.endswith(b"\\n")', ""),
     ),
     mutant(
         51,
@@ -222,7 +222,7 @@ MUTANTS = (
     mutant(
         51,
         "runs without a call lower the browse ratio",
-        NUMBERS + "test_runs_without_a_call_and_the_same_runs_again_change_no_browse_ratio",
+        NUMBERS + "test_runs_without_a_call_change_no_browse_ratio",
         (AGGREGATE + "browse_ratio", "fmean(ratios)", "sum(ratios) / len(calls)"),
     ),
     mutant(
@@ -235,14 +235,18 @@ MUTANTS = (
         51,
         "the interval counts runs and not questions",
         NUMBERS + "test_the_interval_counts_questions_and_not_their_runs",
-        (AGGREGATE + "accuracy", "len(questions))", "len(known))"),
+        (AGGREGATE + "accuracy", "len(questions))", "len(verdicts))"),
     ),
     mutant(
         51,
         "the interval depends on the order of the questions in the file",
         NUMBERS
         + "test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing",
-        (AGGREGATE + "grouped", "dict(sorted(groups.items()))", "groups"),
+        (
+            AGGREGATE + "compare",
+            "sorted(questions_a.keys() & questions_b.keys())",
+            "[name for name in questions_a if name in questions_b]",
+        ),
     ),
     mutant(
         51,

@@ -45,7 +45,7 @@ MUTANTS = (
         47,
         "what came back taken for markup",
         "report/test_xray.py::test_hostile_text_is_text_wherever_a_model_or_a_web_page_can_put_it",
-        ("minvenus.report.turn_card:folded", 'el("div", content', 'el("div", Html(content)'),
+        ("minvenus.report.turn_card:verbatim", 'el("div", words', 'el("div", Html(words)'),
     ),
     mutant(
         47,
@@ -66,8 +66,8 @@ MUTANTS = (
         "the largest advantage in a colour that does not exist",
         "report/test_xray.py::test_every_advantage_has_one_of_the_five_strengths_of_colour",
         "minvenus.report.turn_card:shade",
-        "min(5, ceil(5 * abs(x) / (largest or 1)))",
-        "ceil(5 * abs(x) / (largest or 1))",
+        "min(5, ceil(5 * abs(x) / largest))",
+        "ceil(5 * abs(x) / largest)",
     ),
     mutant(
         48,
@@ -95,7 +95,7 @@ MUTANTS = (
         48,
         "the numbers shown are another rollout's",
         SHOWN,
-        ("minvenus.report.xray:write_page", "credited[i]", "credited[i - 1]"),
+        ("minvenus.report.explain:under_recipes", "under[i][name]", "under[i - 1][name]"),
     ),
     mutant(
         48,
@@ -151,15 +151,10 @@ MUTANTS = (
         48,
         "one group of a batch scaled as if it were the whole batch",
         "report/test_xray.py::test_a_page_of_one_group_keeps_the_batchs_scale",
-        ("minvenus.report.xray:write_page", "if batch is None:", "if True:"),
-    ),
-    mutant(
-        48,
-        "a search's copied gain shown as its own",
-        "report/test_xray.py::test_a_row_of_turns_shows_what_each_is_paid_and_marks_copies",
-        "minvenus.report.xray:payments_of",
-        "if numbers.gains[t] is None and not case.rollout.malformed[t]:",
-        "if False:",
+        "minvenus.report.source:read_source",
+        "batch = saved.load_batch(path)",
+        "batch = saved.load_batch(path); samples = batch.samples; "
+        "batch = replace(batch, samples=[s for s in samples if group in (None, str(s.group))])",
     ),
     mutant(
         48,
@@ -171,7 +166,7 @@ MUTANTS = (
         48,
         "the colour of a method given to another line",
         "report/test_curves.py::test_a_method_has_one_colour_and_no_other_line_has_it",
-        ("minvenus.report.curves:places_of", "if place not in taken)", ")"),
+        ("minvenus.report.curves:line_plot", "if place not in METHODS.values())", ")"),
     ),
     mutant(
         48,

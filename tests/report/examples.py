@@ -6,7 +6,6 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from minvenus.agent.protocol import format_error, parse_turn
-from minvenus.files import write_text
 from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.gain import scored_turns
 from minvenus.igpo.recipes import Recipe
@@ -18,48 +17,27 @@ from tests.agent.scripted import BROKEN, QUESTION, SYSTEM, TOKENIZER, answer, se
 
 
 def rollout(
-    turns: list[str],
-    observations: list[str] | None = None,
-    question: Question = QUESTION,
-    forced: int | None = None,
+    turns: list[str], observations: list[str] | None = None, question: Question = QUESTION
 ) -> Rollout:
-    """`turns` begin after <think>; turn number `forced` was cut by its cap, so that its end token
-    was not sampled."""
+    """`turns` begin after <think>; an observation follows each but the last."""
     stream, made = Stream(TOKENIZER, SYSTEM, question.text), []
     for t, text in enumerate(turns):
         last = t == len(turns) - 1
-        ids = TOKENIZER.encode_tagged(text)
-        stream.ids += ids if t == forced else [*ids, TOKENIZER.im_end]
+        stream.ids += [*TOKENIZER.encode_tagged(text), TOKENIZER.im_end]
         start, end = stream.end_turn()
         whole = "<think>\n" + text
         parsed = parse_turn(whole)
         ran = parsed.arguments is not None and not last
         call = {"name": parsed.tool, "arguments": parsed.arguments} if ran else None
+        kind = parsed.kind if ran or parsed.kind == "answer" else "none"
+        malformed = bool(format_error(whole, last))
         seen = None if last else (observations[t] if observations else "Bob sings")
-        made.append(
-            Turn(
-                parsed.kind if ran or parsed.kind == "answer" else "none",
-                start,
-                end,
-                whole,
-                call,
-                seen,
-                bool(format_error(whole, last)),
-                seconds=0.1,
-            )
-        )
+        made.append(Turn(kind, start, end, whole, call, seen, malformed))
         if seen is not None:
             stream.add_observation(seen)
     logprobs = [-0.5 - 0.001 * i if flag else None for i, flag in enumerate(stream.sampled)]
-    return Rollout(
-        question,
-        stream.ids,
-        stream.sampled,
-        logprobs,
-        made,
-        "answered" if made[-1].kind == "answer" else "max_steps",
-        system=SYSTEM,
-    )
+    ended = "answered" if made[-1].kind == "answer" else "max_steps"
+    return Rollout(question, stream.ids, stream.sampled, logprobs, made, ended, system=SYSTEM)
 
 
 def saved_batch(
@@ -118,15 +96,10 @@ def random_batch(seed: int, recipe: Recipe) -> SavedBatch:
     made, groups, outcomes = [], [], []
     for group in rng.sample(range(-5, 50), rng.randint(1, 3)):
         for _ in range(rng.randint(1, 4)):
-            kinds = [
-                rng.choice((search, search, visit, visit, None)) for _ in range(rng.randint(0, 6))
-            ]
+            turns = rng.choices([search(), search("Ada"), visit(), visit("Ada"), BROKEN], k=6)
+            turns = turns[: rng.randint(0, 6)]
             if not made:  # malformed turns between searches and their visit, and after the last one
-                kinds = [search, None, search, visit, search, None, visit, None, search]
-            turns = [
-                BROKEN if kind is None else kind(rng.choice(("Bob", "Ada", "Kim")))
-                for kind in kinds
-            ]
+                turns = [search(), BROKEN, search(), visit(), search(), BROKEN, visit(), BROKEN]
             made.append(rollout([*turns, rng.choice((answer(), answer("dog"), BROKEN))]))
             groups.append(group)
             outcomes.append(rng.choice((0.0, 1.0, 0.5, rng.random())))
@@ -146,14 +119,8 @@ def group_of_four(recipe=None) -> SavedBatch:
 
 
 def xray(folder, batch: SavedBatch, **options) -> Path:
-    """The page of a batch that lies in a run with a checkpoint."""
+    """The page of a batch that lies in a run."""
     save_batch(folder, batch)
-    write_text(folder / "latest", "step-1")
-    checkpoint = folder / "checkpoints" / "step-1"
-    write_text(checkpoint / "state.json", "{}")
-    write_text(
-        checkpoint / "model" / "tokenizer.json", TOKENIZER.files["tokenizer.json"].read_text()
-    )
     return write_page(path_of(folder, batch.step), folder / "xray.html", **options)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from minvenus.igpo.credit import RolloutCredit, assign_credit
+from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.explain import (
     belief_steps,
@@ -18,23 +18,11 @@ from minvenus.report.explain import (
     turn_steps,
     under_recipes,
 )
-from tests.igpo.strategies import recipes
+from tests.igpo.strategies import flat, recipes
 from tests.report.examples import answer, random_batch, rollout, saved_batch, visit
 
 FEW = settings(max_examples=max(5, settings.default.max_examples // 2))
 seeds = st.integers(0, 2**32 - 1)
-
-
-def of_the_code(numbers: RolloutCredit, t: int, name: str) -> float | None:
-    """The number that a step of this name must show."""
-    rewards, z = [*numbers.turn_rewards, numbers.outcome], [*numbers.turn_z, numbers.outcome_z]
-    return {
-        "advantage": numbers.advantages,
-        "term": numbers.terms,
-        "reward": rewards,
-        "gain": numbers.gains,
-        "z": z,
-    }[name][t]
 
 
 def from_inputs(step) -> float:
@@ -78,14 +66,14 @@ def follows(step) -> bool:
 @FEW
 def test_every_number_is_that_of_the_code_and_follows_from_its_inputs(seed, run):
     batch = random_batch(seed, run)
-    compared = under_recipes(batch.samples, run)
-    left_out = set() if run.use_gain else {*RECIPES} - {"grpo"}
-    assert {*RECIPES} - set(compared) == left_out
-    assert next(iter(compared.values()))[0].recipe.gamma == run.gamma  # its own recipe comes first
-    for name, rollouts in compared.items():
-        credit = assign_credit(batch.samples, rollouts[0].recipe)
-        for i, c in enumerate(rollouts):
+    for i, under in enumerate(under_recipes(batch.samples, run)):
+        left_out = set() if run.use_gain else {*RECIPES} - {"grpo"}
+        assert {*RECIPES} - set(under) == left_out
+        assert next(iter(under.values())).recipe.gamma == run.gamma  # its own recipe comes first
+        for name, c in under.items():
+            credit = assign_credit(batch.samples, c.recipe)
             assert c.numbers == credit.of_rollout(i, c.sample.group)
+            assert c.largest == max(map(abs, flat(credit.advantages)))
             check_rollout(name, c)
 
 
@@ -105,6 +93,13 @@ def check_rollout(name, c):
     for t, gain in enumerate(numbers.gains):
         known |= {f"gain of turn {t + 1}": gain, f"A of turn {t + 1}": numbers.advantages[t]}
         known[f"penalty of turn {t + 1}"] = -known["λ"]
+    code = {
+        "advantage": numbers.advantages,
+        "term": numbers.terms,
+        "reward": [*numbers.turn_rewards, numbers.outcome],
+        "gain": numbers.gains,
+        "z": [*numbers.turn_z, numbers.outcome_z],
+    }
     for t in range(len(numbers.terms)):
         steps = turn_steps(c, t)
         ids = [step.id for step in steps]
@@ -112,7 +107,7 @@ def check_rollout(name, c):
         for step in steps:
             assert follows(step), (name, step)
             if step.id != "later":
-                assert step.value == of_the_code(numbers, t, step.id), (name, step)
+                assert step.value == code[step.id][t], (name, step)
             assert all(known.get(key, value) == value for key, value in step.inputs), (name, step)
 
 
@@ -120,8 +115,10 @@ def check_rollout(name, c):
 @FEW
 def test_the_numbers_of_a_group_are_the_codes_and_follow_from_its_rewards(seed, run):
     batch = random_batch(seed, run)
-    for rollouts in under_recipes(batch.samples, run).values():
-        for group in {c.sample.group for c in rollouts}:
+    compared = under_recipes(batch.samples, run)
+    for name in compared[0]:
+        for group in {sample.group for sample in batch.samples}:
+            rollouts = [under[name] for under in compared]
             check_group([c for c in rollouts if c.sample.group == group])
 
 
@@ -154,8 +151,8 @@ def test_one_rollout_worked_by_hand():
     logprobs = [[[-4.0, -2.0], [-1.0, -1.0]], [[-3.0], [-2.0]]]
     batch = saved_batch([rollout([visit(), answer()])] * 2, [7, 7], [1.0, 0.0], run, logprobs)
     compared = under_recipes(batch.samples, run)
-    assert list(compared) == ["this run", *RECIPES]
-    own = compared["this run"]
+    assert list(compared[0]) == ["this run", *RECIPES]
+    own = [under["this run"] for under in compared]
     assert recipe_words("this run", own[0].recipe) == "The paper's recipe with gamma 0.5."
     shown = {step.id: step for step in turn_steps(own[0], 0)}
     assert list(shown) == ["gain", "reward", "z", "term", "later", "advantage"]
@@ -168,4 +165,4 @@ def test_one_rollout_worked_by_hand():
     assert group[0] == ("mean μ of turn rewards", 1.5) and group[2] == ("mean μ of outcomes", 0.5)
     assert [name for name, _ in group[3:]] == ["std σ of outcomes", "IG-Scale s"]
     renamed = under_recipes(batch.samples, Recipe.released(lead_in="Answer."))  # the same formulas
-    assert list(renamed) == ["released", "grpo", "paper", "raw_ig", "uncentred"]
+    assert list(renamed[0]) == ["released", "grpo", "paper", "raw_ig", "uncentred"]

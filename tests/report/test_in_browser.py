@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
+from docs.make_pictures import BROWSERS
 from minvenus.agent.record import rollout_to_json
 from minvenus.igpo.recipes import Recipe
 from minvenus.report.page import digest
 from minvenus.report.run_page import write_run_page
 from minvenus.report.xray import write_page
 from tests.report.examples import HOSTILE, group_of_four, hostile_rollout, saved_batch, xray
-from tests.report.test_run_page import ROW, TIME, log
+from tests.report.test_run_page import ROW, log
 from tests.report.test_source import MADE, SCORER
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -46,12 +46,10 @@ def look(
 ) -> tuple[Any, list[str]]:
     """The value of a JavaScript expression in the page when it has loaded, and what the console
     says. Only this one script is added to the page's policy."""
-    browser = next((found for name in NAMES if (found := shutil.which(name))), None)
+    browser = next(filter(shutil.which, BROWSERS), None)
     if browser is None:
         assert not os.environ.get("CI"), "no browser"
-        pytest.skip(
-            f"no browser here: none of {', '.join(NAMES)} (Debian: apt-get install chromium)"
-        )
+        pytest.skip(f"none of {', '.join(BROWSERS)} is here (Debian: apt-get install chromium)")
     script = PROBE.format(expression)
     document = path.read_text(encoding="utf-8").replace(
         "'none';", f"'none'; script-src '{digest(script)}';", 1
@@ -77,12 +75,7 @@ def look(
 
 def test_pages_of_every_kind_fit_a_wide_and_a_narrow_window_without_a_complaint(tmp_path):
     (tmp_path / "in.json").write_text(json.dumps(rollout_to_json(MADE)))
-    log(
-        tmp_path / "run",
-        [ROW, ROW | {"test_exact_match": 0.5}],
-        [TIME, TIME],
-        evaluate_questions=10,
-    )
+    log(tmp_path / "run", [ROW, ROW | {"test_exact_match": 0.5}], evaluate_questions=10)
     pages = [
         xray(tmp_path / "batch", group_of_four()),
         write_run_page(tmp_path / "run"),
@@ -98,25 +91,20 @@ def test_pages_of_every_kind_fit_a_wide_and_a_narrow_window_without_a_complaint(
             (reached, ground, text), console = look(path, see, width, dark)
             assert reached <= width and console == [], path
             assert ground == ("rgb(18, 21, 26)" if dark else "rgb(247, 247, 245)")
-            assert len(text) > 500 and not re.search("None|nan|undefined", text)
+            assert len(text) > 500 and not re.search(r"\b(None|nan|undefined)\b", text)
 
 
-def test_a_number_has_the_colour_of_its_own_recipe_whatever_the_colour_of_its_turn(tmp_path):
+def test_a_number_has_the_colour_of_its_advantage(tmp_path):
     batch = group_of_four()
-    alike = saved_batch(
-        [m.rollout for m in batch.samples], [0] * 4, [1.0] * 4, Recipe.paper()
-    )  # so that GRPO pays nothing
+    rollouts = [sample.rollout for sample in batch.samples]
+    alike = saved_batch(rollouts, [0] * 4, [1.0] * 4, Recipe.paper())  # GRPO pays nothing
     see = f"""({OPEN_ALL}, [...document.querySelectorAll(".chip")].map(chip => [
-      chip.className.split(" ")[1],
-      getComputedStyle(chip.parentNode.parentNode).borderLeftColor,
-      getComputedStyle(chip).backgroundColor]))"""
+      chip.className, getComputedStyle(chip).backgroundColor]))"""
     chips, console = look(xray(tmp_path, alike), see)
-    grpo = chips[1::5]
-    assert {kind for kind, _, _ in grpo} == {"none"} and len({turn for _, turn, _ in grpo}) == 3
-    assert len({colour for _, _, colour in grpo}) == 1 and console == []
-    assert not {colour for _, _, colour in grpo} & {
-        colour for kind, _, colour in chips if kind != "none"
-    }
+    colours = {name: {colour for kind, colour in chips if kind == name} for name, _ in chips}
+    assert {name for name, _ in chips[1::5]} == {"chip none a0"} and console == []
+    assert all(len(found) == 1 for found in colours.values())
+    assert len(set.union(*colours.values())) == len(colours) > 5
 
 
 def test_hostile_text_does_nothing_and_even_html_that_gets_in_can_neither_run_nor_load_anything(
@@ -126,7 +114,7 @@ def test_hostile_text_does_nothing_and_even_html_that_gets_in_can_neither_run_no
     made = hostile_rollout()
     path = xray(tmp_path, saved_batch([made, made], [0, 0], [1.0, 0.0], Recipe.paper()))
     see = """[window.hit ?? null, getComputedStyle(document.body).display,
-      document.querySelectorAll(".observation .verbatim")[1].textContent,
+      document.querySelector(".observation .verbatim").textContent,
       [...document.querySelectorAll("*")].flatMap(e => [...e.attributes].map(a => a.name))
         .filter(a => /^on/.test(a)),
       document.querySelectorAll("script, img, iframe, textarea, object").length]"""

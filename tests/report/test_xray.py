@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 from minvenus.config import ConfigError
 from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
-from minvenus.report.saved import path_of, save_batch
 from minvenus.report.turn_card import shade
-from minvenus.report.xray import default_page, write_page
+from minvenus.report.xray import default_page
 from tests.igpo.strategies import flat
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
-    TOKENIZER,
     Part,
     answer,
     group_of_four,
@@ -32,16 +30,12 @@ from tests.report.examples import (
 from tests.report.test_curves import SVG
 from tests.report.test_source import SCORER
 
-PAPER_FIRST = ["paper", *(name for name in RECIPES if name != "paper")]
+PAPER_FIRST = ["paper", "grpo", "released", "raw_ig", "uncentred"]
 
 
 def digits(numbers):
     """As the page writes them."""
     return ["none" if x is None else f"{x:.6g}" for x in numbers]
-
-
-def turns_of(folder, made):
-    return Part.of(xray(folder, saved_batch([made], [0], [1.0], Recipe.paper()))).all("turn")
 
 
 # ------------------------------------------------------------------------------------------ numbers
@@ -51,6 +45,7 @@ def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
     batch = random_batch(3, Recipe.released(gamma=0.9))
     page = Part.of(xray(tmp_path, batch))
     assert [pair[0].words for pair in page.all("glossary")[1]] == ["this run", *RECIPES]
+    assert "log P(answer) according to" in (tmp_path / "xray.html").read_text(encoding="utf-8")
     for i, shown in enumerate(page.all("rollout")):
         found = [turn.numbers("this run") for turn in shown.all("turn")]
         rewards, advantages = batch.credit.rewards[i], batch.credit.advantages[i]
@@ -60,10 +55,7 @@ def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
         beliefs = shown.all("arithmetic")[0].numbers("this run").values()
         assert list(beliefs) == digits(v for v in batch.credit.beliefs[i] if v is not None)
         assert f"outcome {batch.samples[i].outcome:.3g}" in shown[0].words
-        label, *letters = shown[0].all("strip")[0]
-        titles = [letter.get("title").split()[-1] for letter in letters]
-        assert titles == [f"{a:.3g}" for a in advantages] and label.words == "this run"
-        assert shown.texts("chip")[0] == f"this run {advantages[0]:.3g}"
+        assert shown.texts("chip")[::6] == [f"this run {a:.3g}" for a in advantages]
 
 
 def test_recipes_that_agree_on_a_number_share_its_line(tmp_path):
@@ -95,9 +87,7 @@ def test_a_run_that_scored_nothing_says_so_and_shows_no_gains(tmp_path):
     assert page.numbers("grpo") and not page.numbers("paper")
 
 
-def test_a_group_that_ends_alike_is_remarked_upon_and_equal_rollouts_share_a_line_of_the_plot(
-    tmp_path,
-):
+def test_a_group_that_ends_alike_is_remarked_upon_and_its_plot_has_all_rollouts(tmp_path):
     right = rollout([visit(), answer()])
     rollouts = [right, right, right, rollout([visit(), BROKEN])]  # a malformed end is penalised
     measured = [[[-2.0], [-1.0]]] * 3 + [[[-2.0], [-1.5]]]
@@ -106,17 +96,14 @@ def test_a_group_that_ends_alike_is_remarked_upon_and_equal_rollouts_share_a_lin
     alike, different = Part.of(xray(tmp_path, batch)).all("group")
     assert "All 2 rollouts have the same outcome, 1:" in alike.texts("remark")[0]
     assert not different.all("remark")
-    for group, lines in ((alike, ["rollout 1, 2"]), (different, ["rollout 1", "rollout 2"])):
-        assert [line.text for line in group.element.iter(SVG + "title")][1:] == lines
+    titles = [line.text for line in alike.element.iter(SVG + "title")]
+    assert titles == ["log P(answer)", "rollout 1", "rollout 2"]
 
 
-def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_largest_advantage(
-    tmp_path,
-):
+def test_colours_reach_to_the_largest_advantage_of_each_recipe(tmp_path):
     batch = group_of_four()
     path = xray(tmp_path, replace(batch, step=20))
     assert "<h1>Rollouts of step-00000020.jsonl</h1>" in path.read_text(encoding="utf-8")
-    assert "<dt>training step</dt><dd>20</dd>" in path.read_text(encoding="utf-8")
     page = Part.of(path)
     for k, name in enumerate(PAPER_FIRST):
         advantages = flat(assign_credit(batch.samples, RECIPES[name]).advantages)
@@ -124,10 +111,10 @@ def test_the_page_names_the_step_as_the_file_does_and_its_colours_reach_to_the_l
         chips = [chip.get("class") for chip in page.all("chip")[k::5]]
         assert chips == [f"chip {colour}" for colour in colours]
         strips = page.all("strip")[k::5]
+        assert {strip[0].words for strip in strips} == {name}
         letters = [letter.get("class") for strip in strips for letter in list(strip)[1:]]
         assert [letter.removesuffix(" malformed") for letter in letters] == colours
-    for turn, advantage in zip(page.all("turn"), flat(batch.credit.advantages), strict=True):
-        assert turn.get("class") == ("turn plus" if advantage > 0 else "turn minus")
+    assert "more probable" in page.all("group")[0].words
 
 
 @given(st.floats(1e-6, 1e6), st.floats(0, 1))
@@ -136,19 +123,6 @@ def test_every_advantage_has_one_of_the_five_strengths_of_colour(largest, share)
     assert shade(-share * largest, largest).split()[1] in ("a0", "a1", "a2", "a3", "a4", "a5")
     assert shade(largest, largest) == "plus a5" and shade(0.0, 0.0) == "none a0"
     assert shade(-largest / 2, largest) == "minus a3"
-
-
-def test_a_row_of_turns_shows_what_each_is_paid_and_marks_copies(tmp_path):
-    turns = [search(), visit(), BROKEN, search(), answer()]
-    logprobs = [[[-2.0], None, [-1.5], None, None], [[-2.0], None, [-2.25], None, None]]
-    batch = saved_batch([rollout(turns)] * 2, [0, 0], [1.0, 0.0], RECIPES["uncentred"], logprobs)
-    page = Part.of(xray(tmp_path, batch))
-    assert "A gain above 0 is a reward above 0" in page.all("glossary")[1][0].words
-    first, second = page.all("rollout")
-    assert first.texts("strip")[0] == "uncentredS(+0.50)V+0.50N-1.00SA+1"
-    assert second.texts("strip")[0] == "uncentredS(-0.25)V-0.25N-1.00SA+0"
-    assert first.texts("strip")[1:] == ["grpoSVNSA", "paperSVNSA", "releasedSVNSA", "raw_igSVNSA"]
-    assert "more probable" in page.all("group")[0].words
 
 
 def test_a_run_of_igpo_without_any_visit_is_no_run_without_gains(tmp_path):
@@ -165,36 +139,15 @@ def test_a_run_of_igpo_without_any_visit_is_no_run_without_gains(tmp_path):
 def test_what_was_recorded_of_a_turn_is_shown_whatever_its_text_says(tmp_path):
     made = rollout([search(), search(), answer()])
     recorded = replace(made.turns[0], malformed=True, tool_error="timeout", discarded=["duplicate"])
-    first, second, last = turns_of(tmp_path, replace(made, turns=[recorded, *made.turns[1:]]))
+    made = replace(made, turns=[recorded, *made.turns[1:]])
+    page = Part.of(xray(tmp_path, saved_batch([made], [0], [1.0], Recipe.paper())))
+    first, second, last = page.all("turn")
     assert first.texts("notice") == [
         "✗ malformed: recorded as malformed when it was sampled",
         "the tool reported an error: timeout",
         "attempts thrown away: duplicate",
     ]
     assert second.texts("notice") == ["the very same call as in turn 1"] and not last.all("notice")
-
-
-def test_tokens_are_those_that_were_sampled_with_their_log_probs(tmp_path):
-    made = rollout([search("日本 😀 é"), "…", answer("naïve")], forced=1)
-    for turn, shown in zip(made.turns, turns_of(tmp_path, made), strict=True):
-        tokens = shown.all("tokens")[0].all("verbatim")[0]
-        for i, token in zip(range(turn.start, turn.end), tokens, strict=True):
-            assert token.words.replace("↵", "") == TOKENIZER.decode([made.tokens[i]])
-            assert token.get("title") == (
-                f"log-prob {made.logprobs[i]:.3f}"
-                if made.sampled[i]
-                else "not sampled, never trained"
-            )
-
-
-def test_a_tokenizer_that_does_not_spell_the_rollouts_is_not_used(tmp_path):
-    made = rollout([search(), answer()])
-    renamed = replace(made.turns[0], text=made.turns[0].text.replace("Bob", "Ada"))
-    for other, count in ((made, 4), (replace(made, turns=[renamed, made.turns[1]]), 0)):
-        page = Part.of(
-            xray(tmp_path, saved_batch([made, other], [0, 0], [1.0, 0.0], Recipe.paper()))
-        )
-        assert len(page.all("tokens")) == count
 
 
 # ------------------------------------------------------------------ size, hostile text and refusals
@@ -208,7 +161,7 @@ def test_hostile_text_is_text_wherever_a_model_or_a_web_page_can_put_it(tmp_path
         shapes.append({(e.tag, *e.attrib) for e in page.element.iter()})
     assert shapes[0] == shapes[1]  # no element and no attribute of their own
     assert page.texts("observation")[1].endswith(" ".join(HOSTILE))
-    assert page.texts("thought")[0] == "thought" + " ".join(HOSTILE)
+    assert page.texts("verbatim")[0] == made.turns[0].text
     assert "<script" not in (tmp_path / "xray.html").read_text(encoding="utf-8")
 
 
@@ -218,30 +171,12 @@ def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refus
     with pytest.raises(ConfigError, match="has no group 3; it has 0"):
         xray(tmp_path, group_of_four(), group="3")
     monkeypatch.setattr("minvenus.report.xray.LARGEST", 1000)
-    with pytest.raises(
-        ConfigError, match="is a training batch with its own numbers: leave out the model"
-    ):
+    with pytest.raises(ConfigError, match="training batch with its own numbers: leave out the mod"):
         xray(tmp_path, group_of_four(), scorer=SCORER)
-    with pytest.raises(
-        ConfigError, match="4 rollouts, too many for one page: choose one --group of 0"
-    ):
+    with pytest.raises(ConfigError, match="4 rollouts, too many for one page: choose one --group"):
         xray(tmp_path, group_of_four())
 
 
 def test_the_default_name_of_a_page_fits_a_file_system_and_tells_groups_apart():
-    names = [
-        default_page("runs/a.jsonl", group).name
-        for group in ("问" * 100, "x" * 200 + "1", "x" * 200 + "2", "q")
-    ]
-    assert (
-        all(len(name.encode()) <= 255 for name in names)
-        and len(set(names)) == 4
-        and names[3] == "a-q.html"
-    )
-
-
-def test_a_copy_of_a_run_without_its_checkpoints_is_shown(tmp_path):
-    rollouts = [rollout([answer()]), rollout([answer()])]
-    save_batch(tmp_path, saved_batch(rollouts, [0, 0], [1.0, 0.0], Recipe.paper(), step=1))
-    (tmp_path / "latest").write_text("step-00000001\n")
-    assert write_page(path_of(tmp_path, 1), tmp_path / "page.html").is_file()
+    first, second = [default_page("a.jsonl", "问x" * 200 + end).name for end in "12"]
+    assert len(first.encode()) <= 255 and first != second

@@ -30,7 +30,6 @@ from tests.sft.conversations import (
 
 PYTHON = think("compute") + call("PythonInterpreter")
 TINY = Tokenizer.tiny()
-TOOLS = ("search", "visit")
 REMOVED = [f"{why}_tool_turns_removed" for why in ("unreadable", "pruned", "duplicate")]
 
 
@@ -45,12 +44,7 @@ def test_a_good_record_changes_only_in_its_system_prompt():
     out, reason, counts = clean(record)
     assert record == before, "the input is not changed"
     assert reason is None and contents(out) == [SYSTEM_PROMPT, *contents(record)[1:]]
-    assert counts == {
-        "turns_in": 3,
-        "turns_kept": 3,
-        "tools_after_cleaning/search": 1,
-        "tools_after_cleaning/visit": 1,
-    }
+    assert counts == {"turns_in": 3, "turns_kept": 3}
 
 
 def test_the_system_prompt_is_replaced_added_or_kept():
@@ -78,7 +72,6 @@ def test_a_turn_with_a_tool_that_does_not_exist_goes_with_its_observation():
         "pruned_tool_turns_removed": 1,
         "pruned_tool_response_turns_removed": 1,
         "pruned_tool_name_counts/PythonInterpreter": 1,
-        "tools_after_cleaning/search": 1,
     }
 
 
@@ -91,7 +84,7 @@ def test_one_wrong_call_among_several_removes_a_clean_turn_and_is_ignored_in_a_r
 
 
 ADDRESSES = [
-    *({"url": "u"}, {"urls": ["u"]}, {"links": ["u", "u"]}, {"page": " u "}, {"query": "u"}),
+    *({"urls": ["u"]}, {"links": ["u", "u"]}, {"page": " u "}, {"query": "u"}),
     {"url": [], "uri": "u"},
 ]
 
@@ -174,7 +167,7 @@ ROLLOUT |= {"answers": ["Rome", "Roma"], "messages": GOOD}
         {"meta": {"question": "Q"}, "messages": GOOD},
         {"meta": "Q", "messages": GOOD},
         {"question": "Q", "messages": GOOD, "gt": ["x"]},
-        *(ROLLOUT | {"answers": answers} for answers in (None, "Rome", [], [3], [""])),
+        *(ROLLOUT | {"answers": answers} for answers in (None, [], [""])),
     ],
 )
 def test_a_record_without_question_or_truth_is_dropped(record):
@@ -215,7 +208,7 @@ def test_halves_of_surrogate_pairs_are_replaced_everywhere():
 @given(records(), st.sampled_from(["template", "row"]))
 def test_what_comes_out_can_be_trained_on_and_goes_through_again_unchanged(record, mode):
     before = copy.deepcopy(record)
-    out, reason, counts = clean(record, prompt_mode=mode)
+    out, reason, _ = clean(record, prompt_mode=mode)
     assert record == before and (out is None) == (reason is not None)
     if out is None:
         return
@@ -225,9 +218,7 @@ def test_what_comes_out_can_be_trained_on_and_goes_through_again_unchanged(recor
     *turns, answer = contents(out)[2::2]
     assert all(not format_error(turn, final=False) for turn in turns)
     assert not format_error(answer, final=True) and parse_turn(answer).kind == "answer"
-    kinds = [parse_turn(turn).kind for turn in turns]
-    assert set(kinds) <= set(TOOLS)
-    assert all(counts[f"tools_after_cleaning/{name}"] == kinds.count(name) for name in TOOLS)
+    assert {parse_turn(turn).kind for turn in turns} <= {"search", "visit"}
     one = encode(out, TINY)
     assert int((one.tokens[one.sampled] == TINY.im_end).sum()) == len(turns) + 1
     assert one.tokens[-1] == TINY.im_end and one.sampled[-1]
@@ -248,31 +239,6 @@ def test_every_turn_of_the_input_is_accounted_for(record):
     if "meta" in record:  # its first message is the question and its last the answer
         roles = [*roles[1:-1], "assistant"]
     assert counts["turns_in"] == roles.count("assistant")
-
-
-@given(records())
-def test_first_occurrences_stay_with_their_observations_and_repeats_go_with_theirs(record):
-    messages = [m for m in record.get("messages") or [] if isinstance(m, dict)]
-    record["messages"] = messages
-    for i, message in enumerate(messages):  # numbers tell which observation is of which turn
-        if message.get("role") == "user" and i > 1:
-            message["content"] = observation(f"number {i}")
-        if message.get("role") == "assistant":
-            message["content"] = message["content"].replace("<think>", f"<think> turn {i}. ", 1)
-    out, _, counts = clean(record)
-    if out is None:
-        return
-    calls = []
-    for turn, following in zip(contents(out)[2:-1:2], contents(out)[3::2], strict=True):
-        parsed = parse_turn(turn)
-        texts = {text.strip() for text in next(iter(parsed.arguments.values()))}
-        calls.append((parsed.tool, *sorted(texts)))
-        number = int(following.split()[2])
-        assert turn.removeprefix("<think>").strip().startswith(f"turn {number - 1}.")
-    assert len(set(calls)) == len(calls)
-    removed = sum(count for name, count in counts.items() if name.endswith("_removed"))
-    conversation = [message for message in messages if message.get("role") != "system"]
-    assert len(conversation) == len(out["messages"]) - 1 + removed
 
 
 # -------------------------------------------------------------------------------- real trajectories
@@ -306,12 +272,3 @@ def test_real_trajectories_pass_with_all_their_turns_and_one_nested_answer_is_re
         assert format_error(last, final=True) and not format_error(final, final=True)
         assert final.endswith(f"</think>\n<answer>\n**{record['gt']}**\n</answer>")
         assert final.split("</think>")[0].strip() == last.split("</think>")[0].strip()
-
-
-def test_the_one_duplicate_call_of_a_rollout_is_found():
-    messages = trajectory("rl_0008")["messages"]
-    out, reason, counts = clean({"question": "Q", "messages": messages, "gt": "x"})
-    assert reason is None and len(out["messages"]) == len(messages) - 2
-    names = ("duplicate_tool_turns_removed", "duplicate_tool_response_turns_removed")
-    assert [counts[name] for name in names] == [1, 1]
-    assert clean(trajectory("rl_0008"))[1] == "missing_question_or_gt"

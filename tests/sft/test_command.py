@@ -11,7 +11,7 @@ import pytest
 from minvenus.config import ConfigError
 from minvenus.files import claimed
 from minvenus.sft import __main__ as command
-from minvenus.sft.__main__ import COPIES, CleanConfig, bucket, run
+from minvenus.sft.__main__ import CleanConfig, run
 from minvenus.sft.clean import clean
 from minvenus.sft.dataset import load, read_records
 from minvenus.text.tokenizer import Tokenizer
@@ -63,25 +63,14 @@ def test_the_command_worked_by_hand(tmp_path, capsys):
         "final_resampled": 8,
     }
     assert stats["drop_reasons"] == {"missing_question_or_gt": 1, "last_message_not_assistant": 1}
-    assert stats["turn_buckets"] == {
-        "original": {"<=50": 1, "51-100": 1, ">100": 1},
-        "resampled": {"<=50": 1, "51-100": 2, ">100": 5},
-    }
+    assert stats["turn_buckets"] == {"<=50": 1, "51-100": 1, ">100": 1}
     assert [stats[f"turns_{name}"] for name in ("in", "kept", "dropped")] == [253, 251, 2]
-    assert stats["duplicate_tool_turns_removed"] == 0
-    assert stats["tools_after_cleaning"] == {"search": 248}
     assert Counter(row["question"] for row in read(out)) == {"short": 1, "medium": 2, "long": 5}
     assert sorted(p.name for p in out.parent.iterdir()) == [".lock", "stats.json", "train.jsonl"]
     places = [line.split(":")[0] for line in terminal.err.splitlines()]
     assert places == [f"{source}, line {n}" for n in (2, 6, 9)]
     examples, _ = load(read_records(out), Tokenizer.tiny(), max_tokens=100_000)
     assert len(examples) == 8, "training reads what is written"
-
-
-def test_long_trajectories_are_written_more_often():
-    copies = [COPIES[bucket(turns)] for turns in (1, 50, 51, 100, 101, 400)]
-    assert copies == [1, 1, 2, 2, 5, 5]
-    assert 3_720 * copies[1] + 4_400 * copies[3] + 1_245 * copies[4] == 18_745, "the paper's number"
 
 
 def test_the_order_is_a_function_of_the_seed(tmp_path):
@@ -121,7 +110,7 @@ def test_a_json_file_is_one_record_over_many_lines(tmp_path, given):
         (tmp_path / "in" / name).write_text(json.dumps(row, indent=2))
     stats = run(CleanConfig(str(tmp_path / "in" / given), str(tmp_path / "out.jsonl")))
     assert [row["question"] for row in read(tmp_path / "out.jsonl")] == ["A"]
-    assert stats["rows"]["bad_lines"] == stats["rows"]["source"] - 1 == (given == "")
+    assert stats["rows"].get("bad_lines", 0) == stats["rows"]["source"] - 1 == (given == "")
 
 
 # ---------------------------------------------------------------------------------- what goes wrong
@@ -227,7 +216,7 @@ def test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart(
     reasons = [("judge_could_not_tell", 2), ("answer_not_correct", 1)]
     assert [*stats["drop_reasons"].items()] == reasons, "the most frequent first"
     assert stats["rows"]["stage2_valid"] == 4 and stats["rows"]["stage3_correct"] == 1
-    assert stats["turn_buckets"]["original"] == {"<=50": 1, "51-100": 0, ">100": 0}
+    assert stats["turn_buckets"] == {"<=50": 1}
     make_grader.assert_called_once_with("judge", tmp_path / "out")
     make_grader.return_value.close.assert_called_once_with()
 
@@ -239,16 +228,12 @@ def test_without_a_true_answer_a_record_can_be_trained_on_but_not_be_found_corre
     assert stats["drop_reasons"] == {"no_true_answer": 1} and len(read(config.out)) == 1
 
 
-def test_the_system_prompt_comes_from_a_file_and_one_without_a_text_is_refused(tmp_path):
+def test_the_system_prompt_comes_from_a_file(tmp_path):
     prompt, row = tmp_path / "prompt.txt", raw(*contents(of_turns(1))[1:]) | {"system_prompt": "?"}
     prompt.write_text("Mine: {x}\n")
     for mode, expected in (("template", "Mine: {x}\n"), ("row", "?")):
         _, config = start(tmp_path, [row], system_prompt=str(prompt), prompt_mode=mode)
         assert contents(read(config.out)[0])[0] == expected
-    for bad in (" \n", "{}", '{"messages": [{"content": 3}]}'):
-        prompt.write_text(bad)
-        with pytest.raises(ConfigError, match="the system prompt"):
-            start(tmp_path, [row], system_prompt=str(prompt))
 
 
 def test_a_folder_of_parquet_files_gives_the_same_records(tmp_path):
