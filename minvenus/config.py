@@ -9,6 +9,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 from minvenus.setting import ConfigError, setting
 from minvenus.setting import check_settings as check
@@ -50,8 +51,11 @@ def read_json(path) -> dict:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of a Qwen3 model, in Hugging Face's names. The defaults are what all Qwen3 models
-    share."""
+    """The shape of a model, in Hugging Face's names. The defaults are what all Qwen3 models share.
+
+    Three families differ in the attention block only: Qwen3 normalises queries and keys, Qwen2 and
+    Qwen2.5 add biases to queries, keys and values, Llama does neither.
+    """
 
     hidden_size: int
     intermediate_size: int
@@ -64,6 +68,8 @@ class ModelConfig:
     max_position_embeddings: int = 40_960
     tie_word_embeddings: bool = True
     rms_norm_eps: float = setting(1e-6, "keeps the norm of zeros finite", above=0)
+    qk_norm: bool = True
+    qkv_bias: bool = False
 
     def __post_init__(self):
         for field in fields(self):
@@ -97,11 +103,15 @@ class ModelConfig:
             path = path / "config.json"
         raw = read_json(path)
         refuse_unsupported(raw, path)
+        family = FAMILIES[raw["model_type"]]
 
-        values = {}
+        values = family.defaults.copy()
+        if "head_dim" in family.defaults:
+            values["head_dim"] = head_channels(raw)
         for field in fields(cls):
-            if raw.get(field.name) is not None:
+            if raw.get(field.name) is not None and field.name not in family.attention:
                 values[field.name] = raw[field.name]
+        values |= family.attention
         rope = raw.get("rope_parameters") or {}
         if "rope_theta" in rope:
             values["rope_theta"] = rope["rope_theta"]
@@ -118,10 +128,13 @@ class ModelConfig:
 
     def to_hf(self) -> dict:
         """The config.json that transformers reads, old versions and new ones."""
+        values = asdict(self)
+        attention = {name: values.pop(name) for name in ("qk_norm", "qkv_bias")}
+        [name] = [name for name, family in FAMILIES.items() if family.attention == attention]
         return {
-            "architectures": ["Qwen3ForCausalLM"],
-            "model_type": "qwen3",
-            **asdict(self),
+            "architectures": [FAMILIES[name].architecture],
+            "model_type": name,
+            **values,
             "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
             "hidden_act": "silu",
             "attention_bias": False,
@@ -133,11 +146,49 @@ class ModelConfig:
         }
 
 
+class Family(NamedTuple):
+    """A model_type of config.json."""
+
+    architecture: str
+    attention: dict[str, bool]
+    defaults: dict  # of what a config.json may leave out, where they are not those of Qwen3
+
+
+FAMILIES = {
+    "qwen3": Family("Qwen3ForCausalLM", {"qk_norm": True, "qkv_bias": False}, {}),
+    "qwen2": Family(
+        "Qwen2ForCausalLM",
+        {"qk_norm": False, "qkv_bias": True},
+        {"tie_word_embeddings": False, "head_dim": None, "max_position_embeddings": 32_768},
+    ),
+    "llama": Family(
+        "LlamaForCausalLM",
+        {"qk_norm": False, "qkv_bias": False},
+        {
+            "tie_word_embeddings": False,
+            "head_dim": None,
+            "max_position_embeddings": 2048,
+            "vocab_size": 32_000,
+        },
+    ),
+}
+
+
+def head_channels(raw: dict) -> int:
+    """hidden_size / num_attention_heads, or 0, which no model has, where these are no numbers."""
+    hidden, heads = raw.get("hidden_size"), raw.get("num_attention_heads")
+    if isinstance(hidden, int) and isinstance(heads, int) and heads > 0:
+        return hidden // heads
+    return 0
+
+
 SUPPORTED: dict[str, list] = {  # key of config.json -> its valid values; None is always valid
-    "model_type": ["qwen3"],
-    "architectures": [[], ["Qwen3ForCausalLM"]],
+    "model_type": list(FAMILIES),
+    "architectures": [[], *([family.architecture] for family in FAMILIES.values())],
     "hidden_act": ["silu"],
     "attention_bias": [False],
+    "mlp_bias": [False],
+    "pretraining_tp": [1],
     "use_sliding_window": [False],
     "layer_types": [[]],
     "rope_scaling": [[]],
@@ -177,6 +228,19 @@ TINY = ModelConfig(
 )
 MODELS = {  # hidden, intermediate, layers, heads, kv heads
     "tiny": TINY,
+    "smollm2-135m": ModelConfig(
+        576,
+        1536,
+        30,
+        9,
+        3,
+        head_dim=64,
+        vocab_size=49_152,
+        rope_theta=1e5,
+        max_position_embeddings=8192,
+        rms_norm_eps=1e-5,
+        qk_norm=False,
+    ),
     "qwen3-0.6b": ModelConfig(1024, 3072, 28, 16, 8),
     "qwen3-1.7b": ModelConfig(2048, 6144, 28, 16, 8),
     "qwen3-4b": ModelConfig(2560, 9728, 36, 32, 8),

@@ -35,7 +35,7 @@ class AgentConfig:
     """A model, its tools, limits and sampling."""
 
     model: str = setting("tiny",
-        'folder of a Qwen3 checkpoint; "tiny" = the newest under runs/, else random weights',
+        'folder of a Qwen3, Qwen2 or Llama model; "tiny" = the newest under runs/, else random',
         heading="model")
     device: Device = setting("auto", "auto = a GPU if there is one")
     api_base: str | None = setting(None,
@@ -49,7 +49,8 @@ class AgentConfig:
     system_prompt: str | None = setting(None,
         "a text file, or a trajectory whose prompt to use; none = as --like says")
 
-    tools: str = setting("toyweb", "toyweb, folder:PATH, live, record:FILE or replay:FILE",
+    tools: str = setting("toyweb",
+        "toyweb, folder:PATH, almanac:PATH, live, record:FILE or replay:FILE",
         heading="tools")
     tool_seconds: float = setting(450.0,
         "seconds for one call of a live tool: a page 120, its extraction 300", above=0)

@@ -32,6 +32,7 @@ class Question:
     text: str
     answers: list[str]
     source: str | None = None         # the part of an evaluation that it belongs to: its data set
+    pages: list[str] | None = None    # addresses of the right pages in order, where they are known
 
     def __post_init__(self):
         if not self.text.strip():

@@ -65,6 +65,68 @@ def test_the_old_and_the_new_form_of_config_json_give_the_same_model(tmp_path):
     )
 
 
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rope_theta": 1e4,
+}
+QWEN2 = LLAMA | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "qkv_bias", "positions", "vocabulary"),
+    [(LLAMA, False, 2048, 32_000), (QWEN2, True, 32_768, 151_936)],
+)
+def test_what_a_config_json_leaves_out_has_the_default_of_its_family(
+    raw, qkv_bias, positions, vocabulary, tmp_path
+):
+    shape = ModelConfig.from_json(write(tmp_path, raw))
+    assert shape == ModelConfig(
+        48,
+        96,
+        2,
+        4,
+        2,
+        head_dim=12,
+        vocab_size=vocabulary,
+        rope_theta=1e4,
+        max_position_embeddings=positions,
+        tie_word_embeddings=False,
+        qk_norm=False,
+        qkv_bias=qkv_bias,
+    )
+    assert ModelConfig.from_json(write(tmp_path, shape.to_hf())) == shape
+    wide = ModelConfig.from_json(write(tmp_path, raw | {"head_dim": 32, "head_count": 3}))
+    assert wide == replace(shape, head_dim=32)
+    assert ModelConfig.from_json(write(tmp_path, OLD)).qk_norm
+    with pytest.raises(ConfigError, match="lacks hidden_size"):
+        ModelConfig.from_json(write(tmp_path, {k: raw[k] for k in raw if k != "hidden_size"}))
+
+
+@pytest.mark.parametrize("raw", [LLAMA, QWEN2], ids=["llama", "qwen2"])
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"mlp_bias": True}, "mlp_bias True"),
+        ({"attention_bias": True}, "attention_bias True"),
+        ({"use_sliding_window": True, "sliding_window": 64}, "use_sliding_window True"),
+        ({"layer_types": ["sliding_attention"] * 2}, "layer_types"),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling .'llama3'"),
+        ({"pretraining_tp": 2}, "pretraining_tp 2"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+    ],
+)
+def test_what_the_other_families_may_ask_for_is_refused_by_name(raw, change, named, tmp_path):
+    with pytest.raises(ConfigError, match=named):
+        ModelConfig.from_json(write(tmp_path, raw | change))
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_written_for_transformers_reads_back_as_the_same_model(name, tmp_path):
     assert ModelConfig.from_json(write(tmp_path, MODELS[name].to_hf())) == MODELS[name]
@@ -73,7 +135,7 @@ def test_what_is_written_for_transformers_reads_back_as_the_same_model(name, tmp
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"model_type": "llama"}, "model_type 'llama'"),
+        ({"model_type": "gemma"}, "model_type 'gemma'"),
         ({"model_type": None}, "model_type 'missing'"),
         (
             {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"]},
@@ -332,6 +394,6 @@ def test_a_real_model_without_a_preset_is_refused_and_the_presets_are_named(cls,
 def test_a_shape_by_name_is_for_a_plan_only(cls):
     assert cls(preset="qwen3-0.6b", model="qwen3-8b", plan=True).model == "qwen3-8b"
     for model, plan in (("qwen3-8b", False), ("qwen4", True)):
-        words = r"a folder with a config\.json .*, for a --plan also one of tiny, qwen3-0\.6b.*"
+        words = r"a folder with a config\.json .*, for a --plan also one of tiny, smollm2-135m, .*"
         with pytest.raises(ConfigError, match=words + f"got '{model}'"):
             cls(preset="qwen3-0.6b", model=model, plan=plan)

@@ -322,7 +322,7 @@ def test_the_toy_web_has_the_hops_turns_and_held_out_questions_of_its_settings(
     [
         (["--tools", "toyweb"], "the toy web answers its own questions only"),
         (["--data", "nowhere.jsonl"], "nowhere.jsonl does not exist"),
-        (["--tools", "web"], "tools must be one of toyweb, folder:PATH, live"),
+        (["--tools", "web"], "tools must be one of toyweb, folder:PATH, almanac:PATH, live"),
         (["--tools", "live"], "live search needs SERPER_API_KEY"),
         (
             ["--data", "toyweb", "--tools", "toyweb", "--questions", "5000"],

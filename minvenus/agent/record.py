@@ -32,6 +32,7 @@ def rollout_to_json(rollout: Rollout) -> dict:
         "id": rollout.question.id,
         "question": rollout.question.text,
         "answers": rollout.question.answers,
+        "pages": rollout.question.pages,
         "termination": rollout.termination,
         "error": rollout.error,
         "prediction": final_answer(rollout.turns),
@@ -69,7 +70,12 @@ def read_rollout(value: dict) -> Rollout:
     for i, logprob in zip(value["sampled"], value["logprobs"], strict=True):
         logprobs[i] = logprob
     return Rollout(
-        question=Question(value["id"], value["question"], value["answers"]),
+        question=Question(
+            id=value["id"],
+            text=value["question"],
+            answers=value["answers"],
+            pages=value.get("pages"),
+        ),
         tokens=value["tokens"],
         sampled=[logprob is not None for logprob in logprobs],
         logprobs=logprobs,

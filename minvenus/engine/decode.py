@@ -17,7 +17,6 @@ for tokens in a row, N tokens of a step.
 
 import math
 import os
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy
@@ -25,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from minvenus.engine.matrices import PACKED, PACKED_FOR_ONE, PLAIN
 from minvenus.engine.pages import BlockTable
 from minvenus.engine.scheduler import Work
 from minvenus.model.qwen3 import Qwen3, frequencies, rotate, rotation
@@ -164,17 +164,10 @@ def weighted_values(weights: Tensor, values: Tensor) -> Tensor:
 # ----------------------------------------------------------------------------------- the matrices
 
 
-class Matrices(NamedTuple):
-    """How a model's matrices are stored, and multiplied."""
-
-    store: Callable[[Tensor], Tensor]                    # weight [out, in] -> as it is multiplied
-    product: Callable[[Tensor, Tensor], Tensor]          # x [N, in], stored -> [N, out]
-    add_product: Callable[[Tensor, Tensor, Tensor], object]      # the same, added to a total
-
-
 class MergedLayer(NamedTuple):
     qkv: Tensor          # hidden -> (H + 2 K) D, times the weight of the norm before it
-    qk_norm: Tensor      # [H + K, D]
+    qkv_bias: Tensor | None      # [(H + 2 K) D], in Qwen2
+    qk_norm: Tensor | None       # [H + K, D], in Qwen3
     out: Tensor          # H D -> hidden
     gate_up: Tensor      # hidden -> 2 * intermediate, times the weight of the norm before it
     down: Tensor         # intermediate -> hidden
@@ -223,12 +216,18 @@ class MergedModel:
         store = self.matrices.store
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         qkv = torch.cat([projection.weight for projection in projections])
-        q_norm = scaled_weight(attention.q_norm).expand(config.num_attention_heads, -1)
-        k_norm = scaled_weight(attention.k_norm).expand(config.num_key_value_heads, -1)
+        qkv_bias = qk_norm = None
+        if config.qkv_bias:
+            qkv_bias = torch.cat([projection.bias for projection in projections])
+        if config.qk_norm:
+            q_norm = scaled_weight(attention.q_norm).expand(config.num_attention_heads, -1)
+            k_norm = scaled_weight(attention.k_norm).expand(config.num_key_value_heads, -1)
+            qk_norm = torch.cat((q_norm, k_norm))
         gate_up = torch.cat((mlp.gate_proj.weight, mlp.up_proj.weight))
         return MergedLayer(
             qkv=store(qkv * scaled_weight(layer.input_layernorm)),
-            qk_norm=torch.cat((q_norm, k_norm)),
+            qkv_bias=qkv_bias,
+            qk_norm=qk_norm,
             out=store(attention.o_proj.weight),
             gate_up=store(gate_up * scaled_weight(layer.post_attention_layernorm)),
             down=store(mlp.down_proj.weight),
@@ -247,9 +246,12 @@ class MergedModel:
         x = self.embedding[tokens]                                                   # [N, hidden]
         for index, layer in enumerate(self.layers):
             qkv = product(self._normalise(x), layer.qkv)
+            if layer.qkv_bias is not None:
+                qkv += layer.qkv_bias
             qkv = qkv.unflatten(1, (-1, config.head_dim))                    # [N, H + 2 K, D]
             qk, v = qkv.split((heads + kv_heads, kv_heads), dim=1)
-            qk = self._normalise(qk).mul_(layer.qk_norm)
+            if layer.qk_norm is not None:
+                qk = self._normalise(qk).mul_(layer.qk_norm)
             q, k = rotate(qk, cos, sin).split((heads, kv_heads), dim=1)
             if rows is not None and index + 1 == len(self.layers):
                 q = q[rows]
@@ -271,30 +273,3 @@ class MergedModel:
 
 def scaled_weight(norm) -> Tensor:
     return norm.weight * len(norm.weight) ** 0.5
-
-
-def transposed(weight: Tensor) -> Tensor:
-    return weight.T.contiguous()
-
-
-def packed_for_one(weight: Tensor) -> Tensor:
-    """In the layout that oneDNN finds best for a product with one row."""
-    return torch.ops.mkldnn._reorder_linear_weight(weight, 1)
-
-
-def packed(weight: Tensor) -> Tensor:
-    """In the layout that oneDNN finds best for several rows."""
-    return torch.ops.mkldnn._reorder_linear_weight(weight, 8)
-
-
-def packed_product(x: Tensor, weight: Tensor) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
-
-
-def add_packed_product(total: Tensor, x: Tensor, weight: Tensor) -> None:
-    total += packed_product(x, weight)
-
-
-PLAIN = Matrices(transposed, torch.mm, Tensor.addmm_)
-PACKED = Matrices(packed, packed_product, add_packed_product)
-PACKED_FOR_ONE = Matrices(packed_for_one, packed_product, add_packed_product)

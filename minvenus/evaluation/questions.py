@@ -1,8 +1,8 @@
 """Questions and the tools to answer them with: the toy web's own, or a file of questions with any
 other tool set.
 
-    JSONL     {"question": "...", "answer": "..." or ["...", ...]}, optional "id" and "source";
-              other keys are ignored
+    JSONL     {"question": "...", "answer": "..." or ["...", ...]}, optional "id", "source" and
+              "pages", the titles of the right pages for --tools almanac; other keys are ignored
     Parquet   the same columns, or those of the released data: prompt (one user message),
               reward_model.ground_truth and data_source
     CSV       BrowseComp: problem, answer, canary, optional problem_topic. Problem and answer are
@@ -33,15 +33,17 @@ from typing import Any
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
 from minvenus.files import digest, read_rows
-from minvenus.tools.toyweb import ToyWeb, visit_labels
+from minvenus.tools.almanac import Almanac
+from minvenus.tools.toyweb import ToyWeb
+from minvenus.tools.visits import visit_labels
 from minvenus.tools.web import IMMEDIATE, make_tools
 from minvenus.types import Question, Rollout
 
 Labels = list[list[str]]              # of the pages that a turn visited, for every turn
 MAX_TURNS = 200                       # of a question from a file
 SHAPE = (
-    'a question is {"question": text, "answer": text or list of texts}, optionally with "id" '
-    'and "source"; or {"prompt": [one user message], "reward_model": '
+    'a question is {"question": text, "answer": text or list of texts}, optionally with "id", '
+    '"source" and "pages", a list of texts; or {"prompt": [one user message], "reward_model": '
     '{"ground_truth": text}}; or a row of BrowseComp with problem, answer and canary')
 
 
@@ -87,14 +89,21 @@ class QuestionSource:
         labels: list[Labels] = []
         right_pages: list[int | None] = []
         for rollout in rollouts:
-            if self.web is None:
+            pages = self.right_pages(rollout.question)
+            if pages is None:
                 labels.append([[] for _ in rollout.turns])
                 right_pages.append(None)
             else:
-                turns = visit_labels(self.web, rollout)
-                labels.append([[label for label, _ in pages] for pages in turns])
-                right_pages.append(self.web.case(rollout.question.id).hops)
+                turns = visit_labels(rollout, pages)
+                labels.append([[kind for kind, _ in visited] for visited in turns])
+                right_pages.append(len(pages))
         return labels, right_pages
+
+    def right_pages(self, question: Question) -> list[str] | None:
+        """Their addresses in order, None if they are not known."""
+        if self.web:
+            return self.web.case(question.id).right_pages
+        return question.pages if isinstance(self.tools, Almanac) else None
 
     def close(self) -> None:
         """Close the tools, if they have something open."""
@@ -145,6 +154,9 @@ def open_questions(
     if limit and limit > len(questions):
         raise ConfigError(f"{path or tools} has {len(questions)} questions to evaluate on, not "
                           f"{limit}: lower --limit or --evaluate-questions")
+    tool_set = None if web else make_tools(tools)
+    if isinstance(tool_set, Almanac):
+        check_pages(questions, tool_set, f"{path} does not fit {tools}")
     return QuestionSource(
         held_out=questions[:limit],
         training=training,
@@ -152,8 +164,16 @@ def open_questions(
         fingerprint=digest([asdict(question) for question in questions]),
         turn_limit=max_turns,
         web=web,
-        tools=None if web else make_tools(tools),
+        tools=tool_set,
         immediate=tools.partition(":")[0] in IMMEDIATE)
+
+
+def check_pages(questions: list[Question], almanac: Almanac, problem: str) -> None:
+    for question in questions:
+        for title in question.pages or []:
+            if title not in almanac.pages:
+                raise ConfigError(f"{problem}: question {question.id!r} needs the page {title!r}, "
+                                  "which is not there")
 
 
 # ----------------------------------------------------------------------------------- question files
@@ -220,14 +240,19 @@ def read_question(record: dict | str) -> Question:
             raise unreadable
 
     joined_answers = [answer] if isinstance(answer, str) else answer
-    if not all(isinstance(joined, str) for joined in joined_answers):
+    pages = record.get("pages")
+    titles = [""] if pages is None else pages
+    if not isinstance(titles, list) or not titles:
+        raise unreadable
+    if not all(isinstance(item, str) for item in (*joined_answers, *titles)):
         raise unreadable
     name = record.get("id")
     return Question(
         id="" if name is None else str(name),
         text=text.strip(),
         answers=list(dict.fromkeys(split_aliases(*joined_answers))),
-        source=str(source) if source else None)
+        source=str(source) if source else None,
+        pages=pages)
 
 
 def decrypt(cell: str, canary: str) -> str:

@@ -4,7 +4,7 @@ import signal
 import sys
 
 from minvenus.console import one_line_errors, table
-from minvenus.experiments import audit, base, calculator, compare, demo, lab
+from minvenus.experiments import audit, base, calculator, compare, demo, factbook, lab, smollm2
 from minvenus.experiments.methods import PRESETS
 from minvenus.flags import parse_flags
 
@@ -15,6 +15,8 @@ COMMANDS = {                   # name -> the settings of a module with a main(se
     "audit": audit.AuditConfig,
     "credit": calculator.CreditConfig,
     "base": base.BaseConfig,
+    "smollm2": smollm2.SmolLM2Config,
+    "factbook": factbook.FactbookConfig,
 }
 
 

@@ -19,17 +19,21 @@ gains, so the same table is made again after training. In one number each:
 Probes are turns that a policy could learn in order to be rewarded without finding anything: made up
 after the first right visit of a question, and scored by the model. They should gain nothing, before
 training and after it.
+
+With --world the model reads the pages of an almanac along the known path of its questions, by
+script and without any training: audit_pages.py.
 """
 
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import StatisticsError, correlation, fmean, pstdev
-from typing import NamedTuple
+from statistics import fmean
 
 from minvenus.agent.load import load_scorer
 from minvenus.config import ConfigError, check, read_json
 from minvenus.console import table
+from minvenus.experiments.audit_pages import audit_pages
+from minvenus.experiments.audit_table import Visit, correlated, number, ranks, visit_table
 from minvenus.experiments.compare import run
 from minvenus.experiments.results import Table
 from minvenus.files import latest_checkpoint
@@ -40,7 +44,7 @@ from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.setting import setting
 from minvenus.settings import Hops
 from minvenus.text.chat import stream
-from minvenus.tools.toyweb import Case, ToyTools, ToyWeb, visit_labels
+from minvenus.tools.toyweb import Case, ToyTools, ToyWeb
 from minvenus.tools.toyweb_lessons import (
     LEAD_IN,
     Teacher,
@@ -49,15 +53,7 @@ from minvenus.tools.toyweb_lessons import (
     teach,
     tool_response,
 )
-
-KINDS = ("right", "wrong", "repeated", "failed")
-
-
-class Visit(NamedTuple):
-    kind: str                         # of KINDS
-    hop: int
-    gain: float
-    progress: float                   # 1 for a new right page that was asked for its pet, else 0
+from minvenus.tools.visits import visit_labels
 
 
 @dataclass(frozen=True)
@@ -69,17 +65,24 @@ class AuditConfig:
     hops: Hops = setting(4, "of its questions")
     run: str | None = setting(
         None, "or a folder of train_igpo.py: its first and its last saved rollouts")
+    world: str | None = setting(
+        None, "with --model: a folder of the factbook command; its test questions, by script")
+    questions: int = setting(102, "of that folder, as many of each number of hops", least=1)
 
     def __post_init__(self):
         check(self)
         if (self.model is None) == (self.run is None):
             raise ConfigError(
                 "give --model FOLDER (a checkpoint) or --run FOLDER (of train_igpo.py)")
+        if self.world and not self.model:
+            raise ConfigError("--world FOLDER needs --model FOLDER, which scores its pages")
 
 
 def main(config: AuditConfig) -> str:
     if config.run:
         return audit_run(Path(config.run))
+    if config.world:
+        return audit_pages(Path(str(config.model)), Path(config.world), config.questions)
 
     # one step of training: its rollouts are sampled and scored before the update
     with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +178,8 @@ def visits_of(batch: SavedBatch, web: ToyWeb) -> list[Visit]:
     """All visits that have a gain. A visit of several pages counts by its first one."""
     visits = []
     for sample, gains in zip(batch.samples, batch.credit.gains, strict=True):
-        labels = visit_labels(web, sample.rollout)
+        case = web.case(sample.rollout.question.id)
+        labels = visit_labels(sample.rollout, case.right_pages)
         for turn, pages, gain in zip(sample.rollout.turns, labels, gains, strict=True):
             if not pages or gain is None or turn.tool is None:
                 continue
@@ -185,45 +189,6 @@ def visits_of(batch: SavedBatch, web: ToyWeb) -> list[Visit]:
             progress = kind == "right" and goal[-1:] == [title]
             visits.append(Visit(kind, hop, gain, float(progress)))
     return visits
-
-
-def visit_table(visits: list[Visit]) -> Table:
-    rows = [["visit", "hop", "count", "mean", "spread", "positive"]]
-    for kind in KINDS:
-        by_hop: dict[str, list[float]] = {}
-        for visit in sorted(visits, key=lambda visit: visit.hop):
-            if visit.kind == kind:
-                by_hop.setdefault(str(visit.hop), []).append(visit.gain)
-        if len(by_hop) > 1:
-            by_hop["all"] = [visit.gain for visit in visits if visit.kind == kind]
-
-        for hop, gains in by_hop.items():
-            positive = fmean(gain > 0 for gain in gains)
-            row = [kind, hop, f"{len(gains)}"]
-            row += [f"{fmean(gains):+.2f}", f"{pstdev(gains):.2f}", f"{positive:.0%}"]
-            rows.append(row)
-    return rows
-
-
-def ranks(numbers: list[float]) -> list[float]:
-    """1 for the lowest; equal numbers share the mean of their ranks."""
-    shared = []
-    for number in numbers:
-        lower = sum(other < number for other in numbers)
-        shared.append(lower + (numbers.count(number) + 1) / 2)
-    return shared
-
-
-def correlated(a: list[float], b: list[float]) -> float | None:
-    """Pearson's correlation; None where one side does not vary."""
-    try:
-        return correlation(a, b)
-    except StatisticsError:
-        return None
-
-
-def number(statistic: float | None) -> str:
-    return "not known" if statistic is None else f"{statistic:.2f}"
 
 
 # -------------------------------------------------------------------------------------- the probes

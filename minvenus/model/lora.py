@@ -28,20 +28,22 @@ TENSORS = "adapter_model.safetensors"
 
 
 class AdaptedLinear(nn.Module):
-    def __init__(self, weight: Tensor, rank: int, generator: torch.Generator):
+    def __init__(self, linear: nn.Linear, rank: int, generator: torch.Generator):
         super().__init__()
+        weight = linear.weight
         outputs, inputs = weight.shape
         bound = inputs ** -0.5
         a = torch.empty(rank, inputs).uniform_(-bound, bound, generator=generator)
         b = torch.zeros(outputs, rank)
         self.weight = weight
+        self.bias = linear.bias                              # None, except in Qwen2
         self.lora_A = nn.Parameter(a.to(weight.device))      # float32, whatever type the weight has
         self.lora_B = nn.Parameter(b.to(weight.device))
         self.scale = ALPHA / rank
         self.active = True
 
     def forward(self, x):
-        y = F.linear(x, self.weight)
+        y = F.linear(x, self.weight, self.bias)
         if not self.active:
             return y
         inner = F.linear(x, self.lora_A.to(x.dtype))                           # [..., r]
@@ -62,7 +64,7 @@ def add_adapters(model: Qwen3, rank: int, seed: int) -> None:
             continue
         for name, child in list(part.named_children()):
             if isinstance(child, nn.Linear):
-                setattr(part, name, AdaptedLinear(child.weight, rank, generator))
+                setattr(part, name, AdaptedLinear(child, rank, generator))
 
 
 def adapters(model: nn.Module) -> dict[str, AdaptedLinear]:
@@ -84,8 +86,9 @@ def switched_off(model: nn.Module) -> Iterator[None]:
 
 def plain_weight(model: Qwen3, name: str) -> Tensor:
     """The tensor that a model without adapters has under this name: W + s B A for W."""
-    module = model.get_submodule(name.removesuffix(".weight"))
-    if isinstance(module, AdaptedLinear):
+    path, _, kind = name.rpartition(".")
+    module = model.get_submodule(path)
+    if isinstance(module, AdaptedLinear) and kind == "weight":
         return module.merged()
     return model.get_parameter(name).detach()
 

@@ -1,4 +1,4 @@
-"""The Qwen3 forward pass: one core over flat tokens, and thin methods around it for training.
+"""The forward pass of Qwen3, Qwen2 and Llama: one core over flat tokens, thin methods around it.
 
     x = embed[token]
     in every layer:   n = norm(x);   x += W_o attend(rope(norm(W_q n)), rope(norm(W_k n)), W_v n)
@@ -6,6 +6,7 @@
     hidden = norm(x);   logits = W_head hidden      W_head is the embedding when the two are tied
 
     norm(x) = weight * x / sqrt(mean(x^2) + eps)    q and k: over the channels of each head
+    Llama and Qwen2 do not normalise q and k; Qwen2 adds a bias to each of q, k and v.
     rope: channels i and i + D/2 of a head turn together by position * theta^(-2i/D)
           angles in float32
 
@@ -92,12 +93,13 @@ class Attention(nn.Module):
         self.head_dim = config.head_dim
         q_size = config.num_attention_heads * self.head_dim
         kv_size = config.num_key_value_heads * self.head_dim
-        self.q_proj = nn.Linear(hidden, q_size, bias=False)
-        self.k_proj = nn.Linear(hidden, kv_size, bias=False)
-        self.v_proj = nn.Linear(hidden, kv_size, bias=False)
+        self.q_proj = nn.Linear(hidden, q_size, bias=config.qkv_bias)
+        self.k_proj = nn.Linear(hidden, kv_size, bias=config.qkv_bias)
+        self.v_proj = nn.Linear(hidden, kv_size, bias=config.qkv_bias)
         self.o_proj = nn.Linear(q_size, hidden, bias=False)
-        self.q_norm = RMSNorm(self.head_dim, config.rms_norm_eps)    # one weight for all heads
-        self.k_norm = RMSNorm(self.head_dim, config.rms_norm_eps)
+        norm = RMSNorm if config.qk_norm else nn.Identity
+        self.q_norm = norm(self.head_dim, config.rms_norm_eps)       # one weight for all heads
+        self.k_norm = norm(self.head_dim, config.rms_norm_eps)
 
     def forward(self, x, angles, attend, rows=None):
         cos, sin = angles
@@ -214,9 +216,9 @@ class Qwen3(nn.Module):
 
         self.to_empty(device=device)
         generator = torch.Generator(device).manual_seed(seed)
-        for parameter in self.parameters():
-            if parameter.dim() == 1:
-                nn.init.ones_(parameter)                     # norms
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 1:                         # biases and norms
+                nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
             else:
                 nn.init.normal_(parameter, 0.0, 0.02, generator)
 
@@ -256,8 +258,7 @@ class Qwen3(nn.Module):
             # queries for `rows` only: the others are zeros, and their outputs are dropped
             queries = q.new_zeros(len(k), *q.shape[1:])
             queries = queries.index_copy(0, rows, q)
-            out = attention(queries, k, v, cu_seqlens, longest)
-            return out[rows]
+            return attention(queries, k, v, cu_seqlens, longest)[rows]
 
         return self.model(tokens, positions, attend, rows)
 
@@ -293,8 +294,7 @@ class Qwen3(nn.Module):
             raise ValueError(f"a sequence has {longest} tokens, the model has "
                              f"max_position_embeddings {limit}: shorten it")
         if tokens.device.type == "cpu":
-            lowest = int(tokens.min())
-            highest = int(tokens.max())
+            lowest, highest = map(int, tokens.aminmax())
             most = self.config.vocab_size - 1
             if lowest < 0 or highest > most:
                 raise ValueError(f"token ids must lie in 0 to {most}, got {lowest} to {highest}")

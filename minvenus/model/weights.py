@@ -144,7 +144,7 @@ def list_tensors(folder: Path, model: Qwen3) -> dict[str, Stored]:
 def plain_shapes(model: Qwen3) -> dict[str, list[int]]:
     """The names and shapes of the tensors that the model has without its adapters."""
     state = model.state_dict()
-    return {name: list(state[name].shape) for name in state if name.endswith(".weight")}
+    return {name: list(state[name].shape) for name in state if name.endswith((".weight", ".bias"))}
 
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:

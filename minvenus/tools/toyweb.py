@@ -37,7 +37,7 @@ from typing import Literal
 
 from minvenus.tools.base import Text
 from minvenus.tools.folder import bm25, words
-from minvenus.types import Question, Rollout
+from minvenus.types import Question
 
 # The tiny tokenizer gives each of these words one id together with the space before it, and the toy
 # web never writes one without that space: a word with two ids would be two words to a tiny model.
@@ -106,6 +106,10 @@ class Case:
     @property
     def hops(self) -> int:
         return len(self.path)
+
+    @property
+    def right_pages(self) -> list[str]:
+        return [self.pages[title].url for title in self.path]
 
 
 def make_case(seed: int, split: str, index: int, hops_in_turn: tuple[int, ...] = HOPS,
@@ -224,37 +228,3 @@ class ToyTools:
             others = self.pages[best + 1:] + self.pages[:best]
             pages += [page for page in others if page.verb == pages[0].verb]
         return pages[:RESULTS_PER_SEARCH]
-
-
-def visit_labels(web: ToyWeb, rollout: Rollout) -> list[list[tuple[str, int]]]:
-    """Per turn, (kind, hop) of each page that it visited; kinds are right, wrong, repeated, failed,
-    and hop 1 is the first page of the chain. A right page counts at its own hop, every other visit
-    at the first hop whose page has not been found yet."""
-    path = web.case(rollout.question.id).path
-    read: set[str] = set()               # titles
-    labels: list[list[tuple[str, int]]] = []
-    for turn in rollout.turns:
-        urls = turn.tool["arguments"].get("url", []) if turn.tool else []
-        # a line for each page, or an error of the whole call; then perhaps a notice
-        lines = (turn.observation or "").splitlines()
-        shown = [url for url, line in zip(urls, lines, strict=False) if line.startswith("page ")]
-
-        turn_labels = []
-        for url in urls:
-            title = url.removeprefix("page ")
-            unread = [right for right in path if right not in read]
-            page = unread[0] if unread else path[-1]
-            if url not in shown:
-                kind = "failed"
-            elif title in read:
-                kind = "repeated"
-            elif title in path:
-                kind = "right"
-                page = title
-            else:
-                kind = "wrong"
-            turn_labels.append((kind, path.index(page) + 1))
-            if url in shown:
-                read.add(title)
-        labels.append(turn_labels)
-    return labels

@@ -27,13 +27,14 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from minvenus.config import ConfigError
+from minvenus.tools.almanac import Almanac
 from minvenus.tools.base import NO_RESULTS, Extract, SearchHit, ToolError
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, setting
 from minvenus.tools.extract import Extractor
 from minvenus.tools.folder import Document, FolderTools
 
-IMMEDIATE = ("toyweb", "folder", "replay")    # tools that cannot hang
+IMMEDIATE = ("toyweb", "folder", "almanac", "replay")     # tools that cannot hang
 IDEOGRAPH = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 MAX_RESULTS = 10
 DETAILS = ("snippet", "date", "source")
@@ -64,11 +65,13 @@ def make_tools(spec: str):
     kind, _, path = spec.partition(":")
     if kind == "folder" and path:
         return FolderTools(path)
+    if kind == "almanac" and path:
+        return Almanac(path)
     if kind == "replay" and path:
         return LiveTools(Cassette(path, record=False))
     if spec != "live" and not (kind == "record" and path):
-        raise ConfigError("tools must be one of toyweb, folder:PATH, live, record:FILE, "
-                          f"replay:FILE; got {spec!r}")
+        raise ConfigError("tools must be one of toyweb, folder:PATH, almanac:PATH, live, "
+                          f"record:FILE, replay:FILE; got {spec!r}")
     if not setting("SERPER_API_KEY") and not setting("SERPER_BASE_URL"):
         raise ConfigError("live search needs SERPER_API_KEY (or SERPER_BASE_URL, for an endpoint "
                           "without a key)")

@@ -1,13 +1,14 @@
 """Named values of the training scripts' settings: `--preset NAME`. The defaults are those of the
 tiny model.
 
+    smollm2          two cores: all weights of SmolLM2-135M (`make real-model`), 1.5K context
     qwen3-0.6b       one card of 24 GB: all weights, 16K context
     qwen3-4b-lora    one card of 80 GB: adapters, 32K context; docs/scale.md has flags for 48 GB
     dr-venus-4b      eight cards of 80 GB, torchrun: the paper's settings, 200 turns, 256K context
 
-None has run on a GPU here. docs/scale.md has the memory that each needs, and `--plan` prints it.
-`model` is a shape that a plan can use; a run needs --model FOLDER, and IGPO beside it --data FILE
---tools live --judge, and keys.
+The last three have not run on a GPU here. docs/scale.md has the memory that each needs, and
+`--plan` prints it. `model` is a shape that a plan can use; a run needs --model FOLDER, and IGPO
+beside it --data FILE --tools live --judge, and keys; smollm2 has an almanac as tools.
 """
 
 # Every trajectory weighs the same. On the toy web that would weigh tokens of the few that answer at
@@ -16,6 +17,16 @@ None has run on a GPU here. docs/scale.md has the memory that each needs, and `-
 # 585 steps.
 SFT_PRESETS: dict[str, dict] = {
     "tiny": {},
+    "smollm2": {
+        "model": "smollm2-135m",
+        "steps": 100,
+        "batch": 4,
+        "learning_rate": 2e-4,
+        "max_tokens": 1536,
+        "pack_tokens": 4096,
+        "reduction": "trajectory-mean",
+        "recompute": False,
+    },
     "qwen3-0.6b": {
         "model": "qwen3-0.6b",
         "steps": 500,
@@ -55,6 +66,21 @@ SFT_PRESETS: dict[str, dict] = {
 # weights. The cache has room for 7, 8 and 1 rollouts at full length on each process; others wait.
 IGPO_PRESETS: dict[str, dict] = {
     "tiny": {},
+    "smollm2": {
+        "model": "smollm2-135m",
+        "steps": 40,
+        "questions": 4,
+        "group": 4,
+        "learning_rate": 1e-5,
+        "max_turns": 12,
+        "max_turn_tokens": 96,
+        "max_context": 1536,
+        "max_observation_tokens": 256,
+        "pages": 2048,
+        "pack_tokens": 3072,
+        "recompute": False,
+        "save_every": 5,
+    },
     "qwen3-0.6b": {
         "model": "qwen3-0.6b",
         "steps": 100,

@@ -15,7 +15,7 @@ from minvenus.igpo.recipes import Recipe
 from minvenus.setting import setting
 from minvenus.settings import Device, Hops, Like, check_temperature, check_tools
 
-Preset = Literal["tiny", "qwen3-0.6b", "qwen3-4b-lora", "dr-venus-4b"]
+Preset = Literal["tiny", "smollm2", "qwen3-0.6b", "qwen3-4b-lora", "dr-venus-4b"]
 PAGE_SIZE = 16                        # tokens of a page of the cache, in training
 
 
@@ -26,7 +26,7 @@ class SFTConfig:
     preset: Preset = setting("tiny", "a named set of values for a model and a card: docs/scale.md",
         heading="run")
     model: str = setting("tiny-base",
-        '"tiny-base", "tiny" (random weights) or a Qwen3 checkpoint\'s folder')
+        '"tiny-base", "tiny" (random weights) or a folder: Qwen3, Qwen2 or Llama')
     out: str = setting("runs/sft", "the run's folder: checkpoints, metrics, settings")
     seed: int = setting(0, "of random weights, demonstrations and the order of the data")
     steps: int = setting(250, "optimiser steps", least=1)
@@ -98,7 +98,7 @@ class IGPOConfig:
     data: str = setting("toyweb",
         '"toyweb" or a .jsonl, .parquet or BrowseComp .csv file of questions', heading="data")
     tools: str = setting("toyweb",
-        "toyweb; for a file folder:PATH, live, record:FILE or replay:FILE")
+        "toyweb; for a file folder:PATH, almanac:PATH, live, record:FILE or replay:FILE")
     tool_seconds: float = setting(450.0,
         "seconds for one call of a live tool: a page 120, its extraction 300", above=0)
     like: Like | None = setting(None,

@@ -31,6 +31,15 @@ def render(listed):
     return "\n".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>" for m in listed)
 
 
+def test_the_right_pages_of_a_question_are_kept():
+    rollout = run(policy_for(lambda *_: answer()), budget(), Tools())
+    paged = replace(rollout, question=replace(rollout.question, pages=["Peru", "Brazil"]))
+    assert rollout_from_json(json.loads(json.dumps(rollout_to_json(paged)))) == paged
+    older = rollout_to_json(rollout)
+    del older["pages"]
+    assert rollout_from_json(older) == rollout
+
+
 def test_one_record_worked_by_hand():
     script = {0: [BROKEN, search()], 1: [visit()], 2: [answer()]}
     policy = policy_for(

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.config import ModelConfig
+from minvenus.config import FAMILIES, ModelConfig
 from minvenus.engine import Engine, Sampling, decode, runner
 from minvenus.engine.decode import MergedModel
 from minvenus.model.qwen3 import Qwen3
@@ -53,13 +53,21 @@ def uneven(config, seed=0):
     st.sampled_from([1, 2, 4]),
     st.integers(1, 5),
     st.integers(0, 9),
+    st.sampled_from(sorted(FAMILIES)),
 )
 def test_the_merged_model_is_the_plain_one(
-    largest_plain, sequences, layers, kv_heads, group, half, seed
+    largest_plain, sequences, layers, kv_heads, group, half, seed, family
 ):
-    heads = kv_heads * group
     config = ModelConfig(
-        24, 40, layers, heads, kv_heads, head_dim=2 * half, vocab_size=40, rms_norm_eps=1e-2
+        24,
+        40,
+        layers,
+        kv_heads * group,
+        kv_heads,
+        head_dim=2 * half,
+        vocab_size=40,
+        rms_norm_eps=1e-2,
+        **FAMILIES[family].attention,
     )
     model = uneven(config, seed)
     with pytest.MonkeyPatch.context() as patch:

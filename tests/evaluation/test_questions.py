@@ -14,10 +14,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from minvenus.agent.observation import result_text
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import ALIAS_MARK
 from minvenus.evaluation.questions import QuestionSource, decrypt, open_questions, read_questions
-from minvenus.types import Question
+from minvenus.tools.base import run_tool
+from minvenus.types import Question, Turn
 
 RELEASED = {
     "data_source": "web_qa",
@@ -68,6 +70,37 @@ def test_jsonl_and_the_released_form(tmp_path):
     assert first == Question("7", "Capital of Italy?", ["Rome"], "3")
     assert second == Question("x", "羅馬?", ["a", "b", "c"])
     assert replace(third, id="") == Question("", "Who wrote it?", ["Ada", "Ada King"], "web_qa")
+
+
+def test_a_question_may_name_its_right_pages(tmp_path):
+    record = {"question": "Pet?", "answer": "cat", "pages": ["Ann", "Bob"]}
+    [question] = read_questions(write(tmp_path, record))
+    assert question.pages == ["Ann", "Bob"]
+    for pages in ([], "Ann", ["Ann", 3], {"Ann": 1}):
+        with pytest.raises(ConfigError, match=r"line 1.*list of texts"):
+            read_questions(write(tmp_path, record | {"pages": pages}))
+
+
+def test_right_pages_of_a_file_are_known_with_an_almanac_that_has_them(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "ann.txt").write_text("Ann\npet: cat\n")
+    path = write(tmp_path, {"question": "Pet?", "answer": "cat", "pages": ["Ann"]})
+    source = open_questions(path, f"almanac:{tmp_path / 'docs'}")
+    [question] = source.held_out
+    arguments = {"url": ["Bob", "Ann"], "goal": "pet"}
+    text = result_text(run_tool(source.tools, "visit", arguments))
+    turn = Turn("visit", 0, 1, "", {"name": "visit", "arguments": arguments}, text)
+    done = SimpleNamespace(question=question, turns=[turn, turn])
+    labels = [["failed", "right"], ["failed", "repeated"]]
+    assert source.visits([done]) == ([labels], [1])
+    assert source.immediate
+
+    other = open_questions(path, f"folder:{tmp_path / 'docs'}")
+    assert other.visits([done]) == ([[[], []]], [None]), "other tools have other addresses"
+    path = write(tmp_path, {"question": "Pet?", "answer": "cat", "pages": ["Zoe"], "id": "q"})
+    words = "does not fit almanac:.* question 'q' needs the page 'Zoe', which is not there"
+    with pytest.raises(ConfigError, match=words):
+        open_questions(path, f"almanac:{tmp_path / 'docs'}")
 
 
 def test_the_released_parquet_columns(tmp_path):
@@ -219,7 +252,7 @@ def test_the_toy_web_knows_its_right_pages_and_other_tools_are_closed():
     done = SimpleNamespace(question=web.held_out[0], turns=[])
     assert web.visits([done]) == ([[]], [3])
     other = QuestionSource([], tools=Mock())
-    assert other.visits([SimpleNamespace(turns=[1, 2])]) == ([[[], []]], [None])
+    assert other.visits([SimpleNamespace(question=None, turns=[1, 2])]) == ([[[], []]], [None])
     other.close()
     other.tools.close.assert_called_once_with()
 

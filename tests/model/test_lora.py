@@ -1,5 +1,6 @@
 """Adapters: the base at the start and switched off, merged for others, alone in what is trained."""
 
+import copy
 import json
 from dataclasses import replace
 
@@ -105,6 +106,24 @@ def test_the_random_matrix_is_that_of_the_seed():
 def test_merged_equals_unmerged(tied):
     _, model = adapted(trained=True, tied=tied)
     torch.testing.assert_close(logprobs(merged(model)), logprobs(model), rtol=0, atol=1e-5)
+
+
+def test_biases_of_the_base_stay_and_are_saved(tmp_path):
+    base = Qwen3(replace(TIED, qk_norm=False, qkv_bias=True), seed=1)
+    for name, parameter in base.named_parameters():
+        if name.endswith("bias"):
+            parameter.data.normal_(0.0, 0.5, generator=torch.Generator().manual_seed(2))
+    model = copy.deepcopy(base)
+    add_adapters(model, rank=3, seed=0)
+    assert torch.equal(logprobs(model), logprobs(base))
+    for adapter in adapters(model).values():
+        adapter.lora_B.data.fill_(0.01)
+    assert not torch.allclose(logprobs(model), logprobs(base))
+    torch.testing.assert_close(logprobs(merged(model)), logprobs(model))
+    weights.save(model, tmp_path / "saved")
+    torch.testing.assert_close(logprobs(weights.load(tmp_path / "saved")), logprobs(model))
+    with switched_off(model):
+        assert torch.equal(logprobs(model), logprobs(base))
 
 
 @pytest.mark.parametrize("recompute", [False, True])

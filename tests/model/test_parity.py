@@ -26,6 +26,10 @@ CASES = [
     "tied-4-queries-per-kv",
     "untied-one-kv-head",
     "tied-one-layer-longer",
+    "llama-tied",
+    "llama-untied-wide-heads",
+    "qwen2-tied",
+    "qwen2-untied",
 ]
 LIMIT = 1e-5
 
@@ -71,6 +75,20 @@ def test_logits_and_every_layers_hidden_states_agree_with_transformers(case, con
     torch.testing.assert_close(logits, stored[f"{case}/logits"], rtol=0, atol=LIMIT)
 
 
+@pytest.mark.parametrize("case", ["llama-tied", "qwen2-untied"])
+def test_the_other_families_are_saved_and_loaded_bit_for_bit_with_their_biases(
+    case, configs, stored, tmp_path
+):
+    model = build(configs[case], stored, case)
+    weights.save(model, tmp_path / "saved")
+    loaded = weights.load(tmp_path / "saved")
+    assert loaded.config == configs[case]
+    state = loaded.state_dict()
+    assert any(name.endswith("bias") for name in state) == (case == "qwen2-untied")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(state[name], tensor), name
+
+
 # --------------------------------------------------- the other way: transformers loads our folder
 
 LOAD = """
@@ -107,6 +125,9 @@ def load_by_transformers(folder):
         ("tied-4-queries-per-kv", torch.bfloat16, 9_000),
         ("untied-2-queries-per-kv", torch.float32, 20_000),
         ("untied-2-queries-per-kv", torch.bfloat16, 10**9),
+        ("llama-untied-wide-heads", torch.float32, 10**9),
+        ("qwen2-tied", torch.float32, 10**9),
+        ("qwen2-untied", torch.bfloat16, 20_000),
     ],
 )
 def test_transformers_loads_a_saved_folder_bit_for_bit_with_the_same_logits(

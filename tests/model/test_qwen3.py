@@ -143,6 +143,7 @@ def test_log_probs_are_those_of_the_token_after_each_source():
 # parameters and tensors of every preset, as published
 SIZES = {
     "tiny": (492_288, 24),
+    "smollm2-135m": (134_515_008, 272),
     "qwen3-0.6b": (596_049_920, 310),
     "qwen3-1.7b": (1_720_574_976, 310),
     "qwen3-4b": (4_022_468_096, 398),

@@ -188,7 +188,9 @@ MUTANTS = (
         51,
         "gains of wrong visits among those of right ones",
         IN_AUDIT + "test_the_table_word_for_word",
-        (AUDIT + "visit_table", "            if visit.kind == kind:", "            if visit:"),
+        "minvenus.experiments.audit_table:visit_table",
+        "            if visit.kind == kind:",
+        "            if visit:",
     ),
     mutant(
         51,
@@ -197,5 +199,29 @@ MUTANTS = (
         LAB + "sample",
         "            if hop == len(probs):\n",
         "            if hop == len(probs):\n                choices.append((hop - 1, STOP))\n",
+    ),
+    mutant(
+        51,
+        "q and k keep llama.cpp's order of rows",
+        "experiments/test_smollm2.py::"
+        "test_the_checkpoint_has_the_weights_under_our_names_and_q_and_k_in_our_order",
+        ("minvenus.experiments.smollm2:halves_in_order", ".swapaxes(1, 2)", ""),
+    ),
+    mutant(
+        51,
+        "a side page gains since the question, not since the visit before it",
+        "experiments/test_real.py::test_a_gain_is_that_of_the_whole_conversation_read_anew",
+        "minvenus.experiments.audit_pages:Walker.walk",
+        '"log_prob") - beliefs[hop - 1]',
+        '"log_prob") - beliefs[0]',
+    ),
+    mutant(
+        51,
+        "a test question may end where a training question does",
+        "experiments/test_factbook.py::"
+        "test_no_start_or_end_of_a_test_question_is_one_of_a_training_question",
+        "minvenus.experiments.factbook:split",
+        "        sides = {chain.path[0] in held_out, chain.path[-1] in held_out}",
+        "        sides = {chain.path[0] in held_out}",
     ),
 )

@@ -123,4 +123,10 @@ MUTANTS = (
         PLANS + "test_inputs_of_layers_lie_on_the_device_or_in_the_hosts_memory",
         (PLAN + "memory_plan", 'if name != "host inputs"', "if True"),
     ),
+    mutant(
+        58,
+        "adapters drop the biases of their base",
+        TESTS + "test_biases_of_the_base_stay_and_are_saved",
+        (LORA + "AdaptedLinear.forward", "self.weight, self.bias", "self.weight"),
+    ),
 )

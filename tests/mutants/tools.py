@@ -262,4 +262,10 @@ MUTANTS = (
         "if len(text) > len(page):",
         "if len(text) >= len(page):",
     ),
+    mutant(
+        55,
+        "a page that is read again counts as right",
+        "tools/test_almanac.py::test_visits_are_labelled_by_title",
+        ("minvenus.tools.visits:visit_labels", "elif url in read:", "elif not url:"),
+    ),
 )

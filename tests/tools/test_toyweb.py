@@ -11,7 +11,8 @@ from minvenus.agent.observation import Observation
 from minvenus.evaluation.answers import exact_match
 from minvenus.tools import toyweb
 from minvenus.tools.base import Text, run_tool
-from minvenus.tools.toyweb import Case, Page, ToyWeb, answer_text, make_case, visit_labels
+from minvenus.tools.toyweb import Case, Page, ToyWeb, answer_text, make_case
+from minvenus.tools.visits import visit_labels
 from minvenus.types import Question, Turn
 from tests.tools.servers import observed
 
@@ -91,8 +92,9 @@ def labels(web, calls):
             arguments = {"url": [f"page {word}" for word in words], "goal": "pet"}
         text = observed(run_tool(tools, name, arguments)).text + "\n\nA notice."
         turns.append(Turn(name, 0, 1, "", {"name": name, "arguments": arguments}, text))
-    rollout = SimpleNamespace(question=HAND.question, turns=turns)
-    return [" ".join(f"{kind} {hop}" for kind, hop in turn) for turn in visit_labels(web, rollout)]
+    pages = web.case("train-0").right_pages
+    labels = visit_labels(SimpleNamespace(turns=turns), pages)
+    return [" ".join(f"{kind} {hop}" for kind, hop in turn) for turn in labels]
 
 
 def test_visits_are_labelled_right_wrong_repeated_or_failed_with_their_hop(hand):

@@ -226,10 +226,10 @@ def test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_i
 
 @pytest.mark.parametrize(
     "spec",
-    ["", "web", "Live", "live:x", "toyweb:3", "folder", "folder:", "record", "replay:", ":x"],
+    ["", "web", "Live", "live:x", "toyweb:3", "folder", "almanac:", "record", "replay:", ":x"],
 )
 def test_an_unknown_spec_is_an_error_that_names_the_valid_ones(spec):
-    words = "toyweb, folder:PATH, live, record:FILE, replay:FILE; got"
+    words = "toyweb, folder:PATH, almanac:PATH, live, record:FILE, replay:FILE; got"
     with pytest.raises(ConfigError, match=words):
         make_tools(spec)
 

