@@ -1,4 +1,5 @@
-"""The strict format check and the parser, on tag soup and on released trajectories."""
+"""The strict format check and the parser, on tag soup, on built and damaged turns, and on released
+trajectories."""
 
 import json
 import time
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.agent.protocol import format_error, parse_turn
-from tests.agent.test_protocol import SEARCH
+from tests.agent.test_protocol import SEARCH, THOUGHTS
 from tests.text.conftest import real_messages
 
 TAGS = [
@@ -36,6 +37,25 @@ TEXT = [
 ]
 soup = st.lists(st.sampled_from(TAGS + TEXT), max_size=14).map("".join) | st.text()
 
+plain = st.text(alphabet="ab <>/{}\"'\n東", max_size=12)
+thoughts = st.lists(plain, min_size=1, max_size=3).map(
+    lambda parts: " ".join(f"<think>{part}</think>" for part in parts)
+)
+gaps = st.sampled_from(["", " ", "\n", "\n\n"])
+names = st.sampled_from(["search", "visit", "python", ""])
+strings = st.text(
+    st.characters(exclude_characters="<")
+)  # a tag inside the JSON is a tag all the same
+json_values = st.none() | st.integers() | strings | st.lists(strings, max_size=2)
+arguments = st.dictionaries(st.sampled_from(["query", "url", "goal", "k"]), json_values)
+calls = st.fixed_dictionaries({"name": names, "arguments": arguments})
+tool_turns = st.tuples(thoughts, gaps, calls.map(json.dumps), gaps).map(
+    lambda p: f"{p[0]}{p[1]}<tool_call>{p[3]}{p[2]}{p[1]}</tool_call>{p[3]}"
+)
+final_turns = st.tuples(thoughts, gaps, plain.filter(str.strip), gaps).map(
+    lambda p: f"{p[0]}{p[1]}<answer>{p[2]}</answer>{p[3]}"
+)
+
 
 def check_parse(text):
     """For every text: exactly one of a call, an answer and an error; and what passes the strict
@@ -54,6 +74,7 @@ def check_parse(text):
     if not format_error(text, final=True):
         assert parsed.kind == "answer"
     assert format_error(text, final=False) or format_error(text, final=True)
+    return parsed
 
 
 @given(soup)
@@ -65,6 +86,53 @@ def test_no_tag_soup_raises_and_check_and_parser_agree(text):
 def test_nothing_after_a_tool_response_tag_is_ever_read(text, tail):
     assert parse_turn(text + "<tool_response>" + tail) == parse_turn(text)
     assert format_error(text + "<tool_response>" + tail, final=True)
+
+
+@given(tool_turns, final_turns)
+def test_built_turns_pass_and_parse(call, answer):
+    assert format_error(call, final=False) is None and format_error(answer, final=True) is None
+    check_parse(call)
+    assert check_parse(answer).answer == answer.split("<answer>")[1].split("</answer>")[0].strip()
+
+
+ONE_BLOCK = (
+    "The turn needs exactly one <{tag}>...</{tag}>, and nothing else after the last </think>."
+)
+EDITS = [  # (one edit of a well-formed turn with the given block tag, the rule that it breaks)
+    (lambda t, tag: "x" + t, "There is text before the first <think>."),
+    (lambda t, tag: t + "x", ONE_BLOCK),
+    (lambda t, tag: t.replace("<think>", "", 1), THOUGHTS),
+    (lambda t, tag: t.replace("</think>", "", 1), THOUGHTS),
+    (lambda t, tag: t + "<think>", THOUGHTS),
+    (lambda t, tag: "<think>" + t.replace("</think>", "</think></think>", 1), THOUGHTS),
+    (lambda t, tag: t + "<think></think>", ONE_BLOCK),
+    (lambda t, tag: t.replace(f"<{tag}>", f"x<{tag}>"), ONE_BLOCK),
+    (lambda t, tag: t.replace(f"<{tag}>", ""), ONE_BLOCK),
+    (lambda t, tag: t.replace(f"</{tag}>", ""), ONE_BLOCK),
+    (lambda t, tag: t.replace("<think>", f"<think><{tag}>", 1), ONE_BLOCK),
+    (lambda t, tag: t + f"</{tag}>", ONE_BLOCK),
+    (
+        lambda t, tag: t[: t.index(f"<{tag}>")] + f"<{tag}> </{tag}>",
+        "The answer is empty.|The tool call is not JSON",
+    ),
+    (
+        lambda t, tag: t.replace("<think>", "<think><tool_response>", 1),
+        "The turn contains <tool_response>",
+    ),
+]
+
+
+@given(
+    st.tuples(tool_turns, st.just("tool_call")) | st.tuples(final_turns, st.just("answer")),
+    st.sampled_from(EDITS),
+)
+def test_one_edit_of_a_well_formed_turn_breaks_the_right_rule(turn, edit):
+    (text, tag), (change, rule) = turn, edit
+    error = format_error(change(text, tag), final=tag == "answer")
+    assert error is not None and any(
+        part in error for part in rule.replace("{tag}", tag).split("|")
+    )
+    check_parse(change(text, tag))
 
 
 @pytest.mark.parametrize(
