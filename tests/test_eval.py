@@ -407,7 +407,7 @@ def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_file():
     evaluation.main(replace(SHORT, out="whole"))
     seconds = time.monotonic() - began
     rng, kills = random.Random(7), 0
-    for trial in range(3):
+    for trial in range(9):  # three, more where the machine was slower while it was timed
         config = replace(SHORT, out=f"killed {trial}", concurrency=rng.choice((1, 3, 12)))
         for attempt in range(40):
             process = FORK.Process(target=evaluation.main, args=(config,))
@@ -421,6 +421,8 @@ def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_file():
         evaluation.main(config)
         same(lines(config.out), lines("whole"))
         assert json.loads(Path(config.out, "report.json").read_text())["runs"] == 12
+        if trial >= 2 and kills >= 3:
+            break
     assert kills >= 3, kills
 
 

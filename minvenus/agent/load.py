@@ -38,10 +38,8 @@ def flag_names() -> list[str]:
 def format_of(config: AgentConfig) -> AgentFormat:
     """What the model is told and how it is run: as its folder or --like says, except for the flags
     that are set."""
-    flags = {}
-    for name in flag_names():
-        if getattr(config, name) is not None:
-            flags[name] = getattr(config, name)
+    values = {name: getattr(config, name) for name in flag_names()}
+    flags = {name: value for name, value in values.items() if value is not None}
     if config.temperature == 0:
         flags["retries"] = 0
     agent_format = read_format(model_folder(config), config.like, config.system_prompt)

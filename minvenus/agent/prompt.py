@@ -164,19 +164,17 @@ def read_format(folder: Path | None, like: Like | None = None,
                 system_prompt: str | None = None) -> AgentFormat:
     """How to run the model of a folder; None = the tiny model with random weights, which is for the
     toy web. `like` names another format, `system_prompt` a file with another prompt."""
-    agent_format = MINVENUS if folder else TOYWEB
-    path = folder / AGENT_FILE if folder else None
-    is_saved = path is not None and path.is_file()
-    if is_saved:
+    saved = None
+    if folder and (folder / AGENT_FILE).is_file():
         try:
-            agent_format = build(AgentFormat, read_json(path))
+            saved = build(AgentFormat, read_json(folder / AGENT_FILE))
         except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
-    if like:
-        own_prompt = agent_format.system
-        agent_format = FORMATS[like]
-        if agent_format.system is None and is_saved:
-            agent_format = replace(agent_format, system=own_prompt)
+            raise ConfigError(f"{folder / AGENT_FILE}: {error}") from None
+
+    default = MINVENUS if folder else TOYWEB
+    agent_format = FORMATS[like] if like else saved or default
+    if agent_format.system is None and saved:
+        agent_format = replace(agent_format, system=saved.system)
     if system_prompt:
         agent_format = replace(agent_format, system=read_prompt(system_prompt))
     return agent_format

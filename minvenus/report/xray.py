@@ -107,7 +107,7 @@ def group_box(group: list[Case], is_open: bool) -> Html:
     parts: list[Content] = [pairs([("true answer", " / ".join(question.answers))])]
     trained = group[0].trained()
     outcomes = {credited.numbers.outcome for case in group for credited in case.trained().values()}
-    if len(group) > 1 and len(outcomes) == 1:
+    if len(outcomes) == 1:
         words = (f"All {len(group)} rollouts have the same outcome, {outcomes.pop():g}: GRPO "
                  "learns nothing here, IGPO still does where gains differ.")
         parts.append(el("p", words, class_="remark"))
@@ -122,7 +122,7 @@ def group_box(group: list[Case], is_open: bool) -> Html:
     under = {recipe: [case.under[recipe] for case in group] for recipe in trained}
     parts.append(arithmetic("what its rewards are compared with", explain.group_steps, under))
     for number, case in enumerate(group, start=1):
-        parts.append(rollout_box(case, f"rollout {number}", is_open=len(group) == 1))
+        parts.append(rollout_box(case, f"rollout {number}"))
     return details(f"{group[0].group}: {question.text}", parts, class_="group", is_open=is_open)
 
 
@@ -140,7 +140,7 @@ def belief_plot(group: list[Case]) -> Html | None:
     return line_plot(lines, "log P(answer)", "after turn", "mean log-prob per token")
 
 
-def rollout_box(case: Case, name: str, is_open: bool) -> Html:
+def rollout_box(case: Case, name: str) -> Html:
     """A line with a strip of letters for each recipe; when it is opened, a card for each turn."""
     rollout = case.rollout
     outcome = case.sample.outcome
@@ -154,7 +154,7 @@ def rollout_box(case: Case, name: str, is_open: bool) -> Html:
     ]
     beliefs = arithmetic("log P(answer)", explain.belief_steps, case.under)
     cards = [turn_card(case, t) for t in range(len(rollout.turns))]
-    return details(head, beliefs, cards, class_="rollout", is_open=is_open)
+    return details(head, beliefs, cards, class_="rollout")
 
 
 def strip(case: Case, recipe: str) -> Html:

@@ -192,7 +192,7 @@ def signature_of(text: str) -> tuple | None:
     """The tool of a turn's call and its queries or addresses; None if there are none."""
     call = rewrite.first_call(rewrite.lower_tags(text))
     texts = {target.strip() for target in rewrite.targets(call)}
-    return (rewrite.tool_of(call), *sorted(texts)) if texts else None
+    return (rewrite.tool_of(call), frozenset(texts)) if texts else None
 
 
 # -------------------------------------------------------------------------------------- validation

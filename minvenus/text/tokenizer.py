@@ -20,6 +20,7 @@ from itertools import groupby
 from pathlib import Path
 
 import tokenizers
+from tokenizers.pre_tokenizers import ByteLevel
 
 from minvenus.config import ConfigError, read_json
 from minvenus.text.companions import companions
@@ -30,6 +31,9 @@ TAGS = (
 # Whitespace at the end and in runs, one to four bytes per character, no leading space: a lossy
 # tokenizer fails on it.
 PROBE = "One. Two,\n\n 3 日本 ñ\t🙂 \n"
+# Symbols of the bytes that UTF-8 uses: 0xC0, 0xC1 and those from 0xF5 on are in no text.
+NO_BYTES = {chr(byte) for byte in (0xC0, 0xC1, *range(0xF5, 0x100))}
+BYTE_SYMBOLS = set(ByteLevel.alphabet()) - NO_BYTES
 TINY = Path(__file__).with_name("tiny_tokenizer.json")      # about 750 ids; behaves as Qwen3's does
 
 
@@ -143,6 +147,13 @@ def read_tokenizer_json(path: Path) -> dict:
     if missing:
         raise ConfigError(f"{path} lacks the added tokens {', '.join(sorted(missing))}: not a "
                           "Qwen3 tokenizer")
+    if not model["vocab"].keys() >= BYTE_SYMBOLS:
+        raise ConfigError(f"{path} lacks symbols of some bytes: characters would be lost without "
+                          "a word")
+    for token in added:
+        if token.get("lstrip") or token.get("rstrip") or token.get("single_word"):
+            raise ConfigError(f"{path} has added tokens with lstrip, rstrip or single_word, which "
+                              "minvenus does not read")
     ids = {*model["vocab"].values(), *(token["id"] for token in added)}
     if len(ids) <= max(ids):
         raise ConfigError(f"{path} has {len(ids)} ids up to {max(ids)}: one without a token could "

@@ -104,9 +104,10 @@ class FolderTools:
             raise ConfigError(f"{root} holds no file with text and one of the endings "
                               f"{' '.join(SUFFIXES)}, which are read")
         self.urls = list(self.documents)
-        self.counts = []
-        for page in self.documents.values():          # the words of a title count more
-            self.counts.append(Counter(words(f"{page.title}\n{page.title}\n{page.text}")))
+        self.counts = [                               # the words of a title count more
+            Counter(words(f"{page.title}\n{page.title}\n{page.text}"))
+            for page in self.documents.values()
+        ]
 
     def search(self, query: str, deadline: float = math.inf) -> list[SearchHit]:
         hits = []

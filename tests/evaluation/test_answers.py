@@ -107,3 +107,15 @@ def test_normalising_twice_is_normalising_once(text):
     assert tokens(" ".join(once)) == once
     assert "" not in once
     assert not any(unicodedata.category(char)[0] in "PSZ" for char in "".join(once))
+
+
+some_words = st.lists(st.sampled_from(["a", "b", "rome", "2019", "東"]), min_size=1, max_size=8)
+
+
+@given(some_words, some_words)
+def test_f1_is_the_harmonic_mean_of_precision_and_recall(a, b):
+    unmatched = list(b)
+    hits = sum(1 for word in a if word in unmatched and not unmatched.remove(word))
+    precision, recall = hits / len(a), hits / len(b)
+    expected = 2 * precision * recall / (precision + recall or 1)
+    assert f1(" ".join(a), [" ".join(b)]) == pytest.approx(expected, abs=1e-12)

@@ -8,9 +8,9 @@ import torch
 
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.experiments.gguf import F32, Q4_1, Q8_0, read_gguf
-from minvenus.experiments.smollm2 import BYTE_SYMBOLS, SmolLM2Config, halves_in_order, main
+from minvenus.experiments.smollm2 import SmolLM2Config, halves_in_order, main
 from minvenus.model import weights
-from minvenus.text.tokenizer import TAGS, Tokenizer
+from minvenus.text.tokenizer import BYTE_SYMBOLS, TAGS, Tokenizer
 
 HIDDEN, HEADS, KV_HEADS, INNER, LAYERS = 64, 2, 1, 96, 2
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

@@ -194,7 +194,7 @@ MUTANTS = (
         "a model is not told what its folder says",
         "agent/test_load.py::"
         "test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike",
-        ("minvenus.agent.prompt:read_format", "path is not None and path.is_file()", "False"),
+        ("minvenus.agent.prompt:read_format", "if folder and (folder", "if not folder and (folder"),
     ),
     mutant(
         61,

@@ -88,7 +88,7 @@ MUTANTS = (
     mutant(
         54,
         "a refused address hides that a service failed",
-        WEB + "test_what_is_wrong_with_one_page_does_not_hide_that_the_reader_failed_for_another",
+        SHOWN + "test_a_search_is_one_line_of_json_and_an_error_only_if_every_query_failed",
         ("minvenus.tools.base:ToolResult.error", " if kind in FAULTS]", "]"),
     ),
     mutant(

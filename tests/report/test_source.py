@@ -58,7 +58,7 @@ def test_a_saved_trajectory_shows_kinds_format_and_duplicates(tmp_path):
     assert [letter.get("class") == "none malformed" for letter in letters] == MADE.malformed
     assert not page.all("arithmetic") and "No log P(answer) was measured" in page.words
     [group] = page.texts("group")
-    assert "S search" in group and "more probable" not in group, "no words about colours"
+    assert "S search" in group and "more probable" not in group and "A step up" not in group
 
 
 def test_the_truth_of_the_users_own_question_is_not_known(tmp_path):

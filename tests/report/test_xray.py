@@ -95,7 +95,7 @@ def test_a_group_that_ends_alike_is_remarked_upon_and_its_plot_has_all_rollouts(
     batch = saved_batch(rollouts, [0, 0, 1, 1], outcomes, Recipe.paper(), measured)
     alike, different = Part.of(xray(tmp_path, batch)).all("group")
     assert "All 2 rollouts have the same outcome, 1:" in alike.texts("remark")[0]
-    assert not different.all("remark")
+    assert not different.all("remark") and alike.get("open") and not different.get("open")
     titles = [line.text for line in alike.element.iter(SVG + "title")]
     assert titles == ["log P(answer)", "rollout 1", "rollout 2"]
 
@@ -180,3 +180,4 @@ def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refus
 def test_the_default_name_of_a_page_fits_a_file_system_and_tells_groups_apart():
     first, second = [default_page("a.jsonl", "问x" * 200 + end).name for end in "12"]
     assert len(first.encode()) <= 255 and first != second
+    assert str(default_page("runs/a/rollouts/b.jsonl", "q")) == "runs/xray/a-b-q.html"

@@ -106,11 +106,12 @@ ADDRESSES = [
     ],
 )
 def test_what_counts_as_a_duplicate(first, second, same):
-    record = conversation("Where?", first, observation("1"), second, observation("2"), answer_of())
+    start = [first, observation("1"), search_turn("between"), observation()]
+    record = conversation("Where?", *start, second, observation("2"), answer_of())
     out, _, counts = clean(record)
     assert counts["duplicate_tool_turns_removed"] == same
     rest = [] if same else [second, observation("2")]
-    assert contents(out)[2:] == [first, observation("1"), *rest, answer_of()]
+    assert contents(out)[2:] == [*start, *rest, answer_of()]
 
 
 MIDDLE = (search_turn("a"), observation())

@@ -141,6 +141,11 @@ def list_a_tag_as_a_merge(raw):
             changed(lambda raw: raw.update(added_tokens=raw["added_tokens"][:-2])),
         ),
         ("cannot be read as JSON", "{"),
+        ("lacks symbols of some bytes", changed(lambda raw: raw["model"]["vocab"].pop("!"))),
+        (
+            "with lstrip, rstrip or single_word",
+            changed(lambda raw: raw["added_tokens"][-1].update(single_word=True)),
+        ),
         (
             "not a tokenizer.json with a BPE model",
             changed(lambda raw: raw["model"].update(type="WordPiece")),

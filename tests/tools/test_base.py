@@ -21,13 +21,6 @@ from minvenus.tools.base import (
 )
 
 
-def in_threads(tools, name, arguments):
-    return ToolCall(tools, name, arguments, 30.0).result()
-
-
-both_ways = pytest.mark.parametrize("run", [run_tool, in_threads])
-
-
 def tools_that(answer):
     return SimpleNamespace(search=answer, visit=answer)
 
@@ -39,24 +32,21 @@ def raising(error):
     return tools_that(answer)
 
 
-@both_ways
-def test_every_query_and_page_is_asked_for_and_the_results_come_in_order(run):
+def test_every_query_and_page_is_asked_for_and_the_results_come_in_order():
     tools = tools_that(lambda *arguments: Text(repr(arguments[:-1])))
-    searched = run(tools, "search", {"query": ["a", "b", "a"]})
+    searched = run_tool(tools, "search", {"query": ["a", "b", "a"]})
     assert searched.entries == [(q, Text(f"('{q}',)")) for q in "aba"]
-    visited = run(tools, "visit", {"url": ["u"], "goal": "g"})
+    visited = run_tool(tools, "visit", {"url": ["u"], "goal": "g"})
     assert visited == ToolResult("visit", "g", [("u", Text("('u', 'g')"))])
 
 
-@both_ways
 @pytest.mark.parametrize("items", [{"query": ["a"] * 11}, {"url": ["a"] * 11, "goal": "g"}])
-def test_a_call_with_too_many_entries_is_a_typed_error_and_never_runs(run, items):
+def test_a_call_with_too_many_entries_is_a_typed_error_and_never_runs(items):
     name = "search" if "query" in items else "visit"
-    result = run(raising(KeyboardInterrupt()), name, items)
+    result = run_tool(raising(KeyboardInterrupt()), name, items)
     assert result.error == "bad_arguments" and "at most 10 entries" in result.failure.reason
 
 
-@both_ways
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -73,14 +63,14 @@ def test_a_call_with_too_many_entries_is_a_typed_error_and_never_runs(run, items
     ],
 )
 def test_an_exception_is_a_typed_error_without_its_text_but_a_wrong_set_up_and_ctrl_c_stop_a_run(
-    run, error, expected
+    error, expected
 ):
     call = raising(error), "search", {"query": ["a"] * 10}
     if expected:
-        assert run(*call) == expected
+        assert run_tool(*call) == expected
     else:
         with pytest.raises(type(error)):
-            run(*call)
+            run_tool(*call)
 
 
 def test_tools_that_hang_are_given_up_at_the_deadline():

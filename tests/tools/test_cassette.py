@@ -128,14 +128,6 @@ def test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded(tmp_pa
     assert live.calls >= 2 and one == two and len(set(seen)) == 7
 
 
-def test_two_recordings_into_one_file_see_each_other_s_calls_at_once(tmp_path):
-    """So every call is a transaction of its own, and a killed process loses none."""
-    one, two = Cassette(tmp_path / "tape"), Cassette(tmp_path / "tape")
-    for i, (first, second) in enumerate([(one, two), (two, one)] * 5):
-        call = "search", {"query": i}
-        assert first.fetch(*call, Counting()) == second.fetch(*call, fails)
-
-
 def other_database() -> bytes:
     db = sqlite3.connect(":memory:")
     db.execute("CREATE TABLE precious (x)")

@@ -123,7 +123,7 @@ def test_a_file_of_one_line_of_20_megabytes_is_searched_in_time_linear_in_its_le
     tools = FolderTools(tmp_path)
     assert found(tools, "needle the x") == ["long.txt"]
     assert "needle" in tools.visit("long.txt", "needle").evidence
-    assert time.process_time() - start < 10  # about 2 s, a search 0.5 s; in quadratic time minutes
+    assert time.process_time() - start < 30  # about 4 s; in quadratic time minutes
 
 
 def test_two_texts_worked_by_hand():

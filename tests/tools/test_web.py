@@ -162,19 +162,6 @@ def test_shortly_before_the_limit_the_pages_that_are_there_are_the_result_and_th
         assert text.startswith("ERROR: https://a.example/slow") and "in time" in text
 
 
-@pytest.mark.parametrize("first", ["http://10.0.0.1", "https://a.example/gone"])
-def test_what_is_wrong_with_one_page_does_not_hide_that_the_reader_failed_for_another(
-    monkeypatch, first
-):
-    def answer(h):
-        h.reply("why", status=404 if "gone" in h.path else 401)
-
-    both = ["http://10.0.0.1", "https://a.example/gone"]
-    with serve(answer) as server:
-        assert visit(server, monkeypatch, [first, "https://a.example"]).error == "http"
-        assert visit(server, monkeypatch, both).error == "refused"
-
-
 @pytest.mark.parametrize(
     ("page", "shown"),
     [
