@@ -320,7 +320,7 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
         (AgentConfig, {"temperature": 0.0, "retries": 1}, "every attempt would be the same"),
         (InferConfig, {"question": "  "}, "question is blank"),
         (EvalConfig, {"judge": True, "score": "f1"}, "leave --score out"),
-        (EvalConfig, {"agent": AgentConfig(tools="live")}, "needs a file of questions"),
+        (EvalConfig, {"agent": AgentConfig(tools="live")}, "give --questions FILE"),
         (EvalConfig, {"questions": "q.jsonl"}, "choose other --tools"),
         (
             EvalConfig,
@@ -333,7 +333,7 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
         (IGPOConfig, {"max_context": 2, "pack_tokens": 1}, "must hold a rollout"),
         (IGPOConfig, {"model": "nowhere"}, "model must be"),
         (IGPOConfig, {"data": "q.jsonl"}, "choose other --tools"),
-        (IGPOConfig, {"tools": "live"}, "needs a file of questions"),
+        (IGPOConfig, {"tools": "live"}, "give --data FILE"),
         (IGPOConfig, {"data": "q.jsonl", "tools": "live", "slack": 1}, "are of the toy web"),
         (IGPOConfig, {"judge": True, "outcome": "f1"}, "leave outcome f1 out"),
     ],

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import train_sft
 from minvenus.agent.prompt import DR_VENUS, TOYWEB, read_format
@@ -114,6 +116,14 @@ def test_every_step_has_its_metrics(whole):
     assert rows[2]["loss"] < rows[0]["loss"] and "before_validation_loss" in rows[0]
     assert all(row["seconds"] > 0 and row["tokens_per_second"] > 0 for row in timing)
     assert not unexplained_metrics(whole), "docs/metrics.md explains every number"
+
+
+def test_adam_has_the_betas_of_supervised_training(inputs, tmp_path):
+    """After one step the moments of a gradient g are (1 - .9) g and (1 - .95) g^2."""
+    train_sft.main(small_config(inputs, tmp_path, steps=1))
+    moments = load_file(latest_checkpoint(tmp_path) / "optimizer.safetensors")
+    first, second = (moments[f"model.norm.weight.{name}"] for name in ("exp_avg", "exp_avg_sq"))
+    torch.testing.assert_close(second, 0.05 * (first / 0.1) ** 2, rtol=1e-4, atol=0.0)
 
 
 def test_two_runs_are_the_same_bytes_and_another_seed_trains_in_another_order(

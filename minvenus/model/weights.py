@@ -11,7 +11,6 @@ device, and filled from the file in pieces of a few MB. A saved folder appears u
 it is complete (files.py).
 """
 
-import hashlib
 import os
 import re
 import shutil
@@ -67,23 +66,6 @@ def newest_model(runs="runs") -> Path | None:
     newest = max(pointers, key=lambda path: path.stat().st_mtime)
     checkpoint = latest_checkpoint(newest.parent)
     return checkpoint / "model" if checkpoint else None
-
-
-def model_fingerprint(model: str) -> str:
-    """A hash of the files of a model's folder, or of a tokenizer's file.
-
-    The tiny model with random weights has no files.
-    """
-    root = Path(model)
-    paths = sorted([*root.glob("*.safetensors"), *root.glob("*.json")])
-    if root.is_file():
-        paths = [root]
-    fingerprint = hashlib.sha256()
-    for path in paths:
-        with path.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256")
-        fingerprint.update(f"{path.name} {content.hexdigest()}\n".encode())
-    return fingerprint.hexdigest()[:16]
 
 
 # --------------------------------------------------------------------------------------- loading

@@ -117,3 +117,10 @@ def test_tokens_that_are_found_in_the_cache_are_counted():
     for shared in (0, 8):  # two full pages of nine tokens
         engine.generate([list(range(9))], Sampling(1))
         assert engine.counters().shared == shared
+
+
+def test_the_peak_is_the_most_pages_of_any_step_and_not_those_of_the_last():
+    engine = an_engine(step_tokens=40)
+    for length, peak in ((17, 5), (3, 5), (25, 7)):
+        engine.generate([[length] * length], Sampling(1))
+        assert engine.counters().pages_peak == peak

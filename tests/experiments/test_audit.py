@@ -128,6 +128,12 @@ def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
     assert "right       2      1  +2.50" in after
 
 
+def test_the_web_is_that_of_the_question_seed_and_0_is_one(tmp_path):
+    own = audit.main(saved_run(tmp_path, batch()))
+    assert audit.main(saved_run(tmp_path, seed=5, question_seed=None)) == own
+    assert audit.main(saved_run(tmp_path, seed=5, question_seed=0)) != own
+
+
 def opens(*calls, last=None):
     """A rollout that opens pages, each asked for somebody's pet."""
     turns, seen = [], []

@@ -184,6 +184,14 @@ def test_a_star_is_at_penalties_only(recipe, stars):
     assert shown.count("*") == stars
 
 
+@pytest.mark.parametrize("penalty", [1.0, None])
+def test_a_malformed_answer_has_a_star_where_it_is_penalised(tmp_path, penalty):
+    file = tmp_path / "rollouts.json"
+    file.write_text('{"kinds": ["answer"], "gains": [], "outcome": 1, "malformed": [true]}')
+    shown = main(CreditConfig(file=str(file), recipe=Recipe(format_penalty=penalty)))
+    assert shown.count("*") == (penalty is not None)
+
+
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_is_explained_and_has_a_page(tmp_path, capsys, example):
     command(["credit", "--example", example])

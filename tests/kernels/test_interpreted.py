@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from minvenus.kernels import attention as packed_attention
 from minvenus.kernels.attention import attention_reference, attention_triton
-from minvenus.kernels.paged import paged_attention_reference
+from minvenus.kernels.paged import paged_attention, paged_attention_reference
 from tests.kernels.cases import INTERPRETED, NEEDS_INTERPRETER, packed, paged, paged_cases
 from tests.kernels.test_attention import with_gradients
 
@@ -109,6 +110,12 @@ def test_paged_attention_with_the_shipped_tiles(page, new):
     out = run_paged(case, 3)
     assert out.dtype == torch.float16
     torch.testing.assert_close(out.float(), expected, **half_close)
+
+
+def test_a_caller_need_not_know_the_longest_lengths(monkeypatch):
+    monkeypatch.setattr(packed_attention, "TRITON_DEVICES", {"cpu"})
+    case = paged([100, 3], [2, 3], 2, 1, 16, 16)
+    torch.testing.assert_close(paged_attention(*case), paged_attention_reference(*case), **close)
 
 
 def far_away(*shape):

@@ -17,7 +17,7 @@ from minvenus.config import ConfigError, ModelConfig
 from minvenus.model import weights
 from minvenus.model.precision import device_of
 from minvenus.model.qwen3 import Qwen3
-from minvenus.model.weights import load, model_fingerprint, save, start_model
+from minvenus.model.weights import load, save, start_model
 from tests.model.checkpoints import INDEX, TIED, UNTIED, same
 
 # ----------------------------------------------------------------------------------- round trips
@@ -162,26 +162,3 @@ def test_auto_is_a_gpu_if_there_is_one_and_cuda_without_one_is_refused(gpu, monk
     else:
         with pytest.raises(ConfigError, match="torch sees no GPU"):
             device_of("cuda")
-
-
-def test_a_models_fingerprint_follows_the_content_of_its_files_and_nothing_else(
-    tmp_path, monkeypatch
-):
-    def write(folder, tensors):
-        path = tmp_path / folder
-        path.mkdir()
-        (path / "a.safetensors").write_bytes(tensors)
-        for name in ("b.safetensors", "config.json", "notes.txt"):
-            (path / name).write_bytes(b"b")
-        return path
-
-    one, same, other = write("one", b"12"), write("same", b"12"), write("other", b"13")
-    first = model_fingerprint(one)
-    (same / "notes.txt").write_bytes(b"!")
-    real = Path.glob
-    monkeypatch.setattr(Path, "glob", lambda self, pattern: reversed(sorted(real(self, pattern))))
-    assert model_fingerprint(same) == first != model_fingerprint(other)
-    (same / "config.json").write_bytes(b"[]")
-    assert model_fingerprint(same) != first, "another tokenizer or shape is another model"
-    files = [one / "a.safetensors", other / "a.safetensors", "/nowhere"]
-    assert len(set(map(model_fingerprint, files))) == 3, "a tokenizer's file, for a served model"

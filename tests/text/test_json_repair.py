@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.text.json_repair import loads
+from minvenus.text.json_repair import loads, string_fields
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 values = st.recursive(
@@ -162,3 +162,9 @@ def test_a_hundred_kilobytes_of_soup_take_linear_time_and_end_in_a_value_error(s
     with pytest.raises(ValueError):
         loads(start + piece * (100_000 // len(piece)))
     assert time.process_time() - begin < 2.0  # linear: about 0.2 s at worst; quadratic: minutes
+
+
+def test_of_a_field_with_bare_quotes_that_comes_twice_the_last_one_counts():
+    text = '{"summary": "a "draft"", "evidence": "one\ntwo", "summary": "the "end""}'
+    fields = string_fields(text, ("evidence", "summary"))
+    assert fields == {"summary": 'the "end"', "evidence": "one\ntwo"}

@@ -12,6 +12,8 @@ from minvenus.agent.protocol import final_answer
 from minvenus.evaluation.answers import f1
 from minvenus.igpo.gain import wrap_truth
 from minvenus.igpo.loss import LossConfig
+from minvenus.train.checkpoint import load_reference, load_start
+from minvenus.train.settings import IGPOConfig
 from minvenus.train.update import backward
 from tests.train.igpo_runs import first_step, scored_again, small_igpo, with_gate, write_model
 from tests.train.runs import TINY, gradients, lively_model
@@ -156,6 +158,13 @@ def test_there_is_no_reference_where_nothing_needs_it_and_adam_is_the_papers(mad
     assert made.reference is None and made.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
     step = first_step(replace(made.config, loss=LossConfig(kl_coef=0.1)), PLAYS)
     assert not any(parameter.requires_grad for parameter in step.reference.parameters())
+
+
+def test_the_reference_of_random_weights_has_those_of_the_start():
+    config = IGPOConfig(model="tiny", seed=5, device="cpu")
+    start, _ = load_start(config)
+    reference = load_reference(config, start)
+    assert reference is not start and reference.head_weight.equal(start.head_weight)
 
 
 def test_the_engine_draws_only_ids_of_the_tokenizer_and_the_start_has_an_engine_where_it_scores(

@@ -206,6 +206,22 @@ def test_a_number_that_is_not_finite_ends_the_run_by_name_and_is_not_written(
     assert latest_checkpoint(config.out) is None, "the weights have moved"
 
 
+def test_a_resumed_run_says_what_is_left_by_the_steps_that_it_has_made_itself(
+    config, monkeypatch, capsys
+):
+    now = [0.0]
+
+    def ten_seconds(step):
+        now[0] += 10
+
+    monkeypatch.setattr("minvenus.console.time", SimpleNamespace(monotonic=lambda: now[0]))
+    with pytest.raises(KeyboardInterrupt):
+        made_up_run(config, during=raises(KeyboardInterrupt(), 3))
+    capsys.readouterr()
+    made_up_run(config, during=ten_seconds)
+    assert "sft 3/6  0:30 left" in capsys.readouterr().err
+
+
 def test_the_lines_of_a_step_are_on_the_disk_before_its_checkpoint(config, monkeypatch):
     order, real = [], checkpoint.save
     monkeypatch.setattr("minvenus.train.run.sync", lambda path: order.append(path.name))
