@@ -192,7 +192,7 @@ def save_rollouts(run: Run, step: int, batch: Batch, credit: Credit) -> None:
 
 
 def free_pages(engine: Engine, scorer: Engine) -> dict[str, int]:
-    """Leave the memory of the pages to the update; returns what all ranks rolled out, not scored."""
+    """Leave the memory of the pages to the update; returns what ranks rolled out, not scored."""
     counters = everywhere(engine.counters())
     engine.free_pages()
     scorer.free_pages()
