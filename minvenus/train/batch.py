@@ -148,7 +148,7 @@ def gains_by_page(credit: Credit, labels: Labels) -> Numbers:
 
 
 def signal_shares(batch: Batch, credit: Credit) -> Numbers:
-    """Shares of groups and turns that tell whether the batch can teach anything.
+    """Shares of groups and turns that tell whether the batch can teach anything, and max |A|.
 
     From a group with equal outcomes GRPO learns nothing, and nobody from one that lost its
     rollouts. Turn shares are over all turns but the last: only these can have a gain.
@@ -170,6 +170,7 @@ def signal_shares(batch: Batch, credit: Credit) -> Numbers:
     return {
         "groups_without_outcome_signal": equal_outcomes / batch.groups,
         "groups_without_any_signal": no_advantage / batch.groups,
+        "advantage_max": max(sizes.values(), default=None),
         "turns_with_gain": mean(gained),
         "turns_penalised": mean(penalised),
     }

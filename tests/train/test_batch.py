@@ -166,7 +166,8 @@ def test_a_mean_of_nothing_is_absent_never_zero():
     assert numbers["outcome"] == 0.0 and numbers["right_pages"] == 0.0
     nothing = batch_of([rollout("answer")] * 2, [None, None])
     numbers = health(nothing, assign_credit(nothing.samples, PAPER), [], [])
-    assert numbers["groups_without_any_signal"] == 1.0 and not {"outcome", "turns"} & numbers.keys()
+    assert numbers["groups_without_any_signal"] == 1.0
+    assert not {"outcome", "turns", "advantage_max"} & numbers.keys()
 
 
 def test_a_turn_with_a_right_page_among_others_counts_as_right_and_a_mixed_bad_one_as_neither():
@@ -193,6 +194,16 @@ def test_a_group_that_lost_its_rollouts_counts_as_one_without_a_signal():
         == pytest.approx(2 / 3)
     )
     assert numbers["judge_unknown"] == numbers["alone"] == 1
+
+
+def test_the_largest_advantage_is_the_largest_in_size_of_any_turn_of_any_group():
+    """Outcomes 0 0 1 have the mean 1/3 and the spread sqrt(2)/3: the largest z is sqrt(2). The one
+    wrong answer among right ones has -sqrt(2): its sign does not count."""
+    for outcomes in ([0.0, 0.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0, 0.0]):
+        rollouts = [rollout("answer", question=f"q{i}") for i in range(6)]
+        batch = batch_of(rollouts, outcomes, 3)
+        numbers = health(batch, assign_credit(batch.samples, PAPER), [[[]]] * 6, [1] * 6)
+        assert numbers["advantage_max"] == pytest.approx(2**0.5, abs=1e-4)
 
 
 def test_an_answer_in_a_rollout_that_was_cut_is_not_correct():
