@@ -70,7 +70,7 @@ class CompareConfig:
     questions: int = setting(8, "per step", least=1)
     group: int = setting(4, "rollouts of each question", least=2)
     learning_rate: float = setting(
-        12e-4, "of all methods; the best one for GRPO, see docs/experiment.md", above=0)
+        9e-4, "of all methods; the best one for GRPO, see docs/experiment.md", above=0)
     jobs: int = setting(2, "processes at the same time, of one thread each", least=1)
 
     def __post_init__(self):
