@@ -222,6 +222,7 @@ def question_source(config: IGPOConfig) -> QuestionSource:
         config.web_seed,
         hops=config.hops,
         slack=config.slack,
+        asks=config.asks,
         max_turns=config.max_turns,
         limit=config.evaluate_questions,
     )
