@@ -99,7 +99,7 @@ def check(command: str) -> str:
     is an error."""
     first, *words = shlex.split(command.split(" 2>&1 |")[0])
     if first == "make":
-        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        targets = re.findall(r"^([\w./-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         for word in words:
             if word not in targets and "=" not in word:
                 raise ConfigError(f"the Makefile has no {word}")
