@@ -35,7 +35,7 @@ from minvenus.train.settings import IGPOConfig, SFTConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAM = r"(?:\.venv/bin/)?(?:python|torchrun|make) "
 BLOCK = re.compile(rf"^    (?:\$ )?({PROGRAM}(?:.*\\\n)*.*)$", re.MULTILINE)
 INLINE = re.compile(rf"`({PROGRAM}[^`\n]+)`")
