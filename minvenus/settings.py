@@ -18,6 +18,7 @@ from minvenus.setting import setting
 Device = Literal["auto", "cpu", "cuda"]
 Hops = Literal[1, 2, 3, 4, 5, 6]
 Asks = Literal["every", "last"]      # pets of its chain that a toy question asks for
+ASKS = "toy web: the pets of every page of the chain, or of the last page only"
 # Names of formats in agent/prompt.py: what a model was trained to read, and how it is run
 Like = Literal["minvenus", "toyweb", "dr-venus"]
 
@@ -79,8 +80,7 @@ class AgentConfig:
         "more attempts at a bad, repetitive or duplicate turn; temperature 0: none", least=0)
     seed: int = setting(0, "of random weights and of the sampling")
     question_seed: int | None = setting(None, "of the toy web; none = that of the sampling")
-    asks: Asks = setting("every",
-        "of the toy web: questions for the pets of every page of the chain, or of the last only")
+    asks: Asks = setting("every", ASKS)
 
     def __post_init__(self):
         check(self)

@@ -42,7 +42,7 @@ from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.setting import setting
-from minvenus.settings import Asks, Hops
+from minvenus.settings import ASKS, Asks, Hops
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import Case, ToyTools, ToyWeb
 from minvenus.tools.toyweb_lessons import (
@@ -63,7 +63,7 @@ class AuditConfig:
     model: str | None = setting(
         None, "a checkpoint of the tiny model: 256 rollouts, 2 turns to spare")
     hops: Hops = setting(4, "of its questions")
-    asks: Asks = setting("every", "they ask for every pet of the chain, or for the last")
+    asks: Asks = setting("every", ASKS)
     run: str | None = setting(
         None, "or a folder of train_igpo.py: its first and its last saved rollouts")
     world: str | None = setting(
