@@ -67,6 +67,19 @@ def test_over_the_std_the_question_of_equal_gains_takes_all_that_gains_weigh():
     assert assign_credit(SAMPLES, STD).record.scale < 0.001
 
 
+def test_the_numbers_that_the_page_of_recipes_gives_of_this_batch():
+    text = " ".join((FILE.parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8").split())
+    record = {}
+    for recipe in (Recipe.raw_ig(format_penalty=None), STD, DEMO):
+        credit = assign_credit(SAMPLES, recipe)
+        largest = max(abs(a) for row in credit.advantages for a in row)
+        record[recipe] = largest, f"{credit.record.scale:.3g}".removeprefix("0")
+    (raw, _), (std, silenced), (rms, scale) = record.values()
+    assert f"is {raw:,.0f} under `raw_ig - penalty`;" in text
+    assert f"it is {std:.0f}, and IG-Scale {float(silenced):.1g}".replace("0.", ".") in text
+    assert f"`uncentred - penalty` {rms:.1f} and {scale}." in text
+
+
 def test_the_colours_of_the_x_ray_show_what_each_question_teaches(tmp_path):
     """Deep colours, of strength 2 to 5, in every group; over the std only where outcomes decide and
     in the group that explodes; for GRPO only where outcomes decide."""
