@@ -48,7 +48,7 @@ def sizes(recipe: Recipe) -> tuple[float, float, float]:
     return max(terms[:2]), max(terms[2:]), record.scale
 
 
-def test_equal_gains_explode_over_their_std_and_are_as_large_as_others_over_their_root_mean_square():
+def test_equal_gains_explode_over_their_std_and_weigh_1_over_their_root_mean_square():
     """z of .4 is .4 / (1e-4 + 1e-6) = 3,960 or 1; of .6 it is .6 / .35 or .6 / sqrt(.185)."""
     assert sizes(Recipe.raw_ig())[:2] == pytest.approx((3960.4, 0.6 / 0.35), rel=1e-3)
     assert sizes(Recipe.raw_ig(spread="rms"))[:2] == pytest.approx((1, 0.6 / 0.185**0.5), rel=1e-3)
