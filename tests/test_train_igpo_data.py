@@ -259,10 +259,9 @@ def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
     source = Mock(return_value=QuestionSource([], [None] * 2))
     monkeypatch.setattr(train_igpo, "open_questions", source)
     config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3, asks="last")
-    assert train_igpo.question_source(config).per_step == 2
-    source.assert_called_once_with(
-        "toyweb", "toyweb", 5, hops=2, slack=3, asks="last", max_turns=5, limit=1
-    )
+    opened = train_igpo.question_source(config)
+    assert (opened.per_step, opened.turn_limit) == (2, 5)
+    source.assert_called_once_with("toyweb", "toyweb", 5, hops=2, slack=3, asks="last", limit=1)
 
 
 # ----------------------------------------------------------------------------------------- settings
@@ -312,7 +311,8 @@ def test_the_toy_web_has_the_hops_turns_and_held_out_questions_of_its_settings(
     turns = [2 * (1 + i % 4 if hops is None else hops) + 1 + slack for i in range(held_out)]
     for questions in (source.held_out, source.training[:held_out]):
         assert [source.max_turns(question) for question in questions] == turns
-    few = open_questions(None, "toyweb", 3, hops=hops, slack=slack, max_turns=2, limit=4)
+    few = open_questions(None, "toyweb", 3, hops=hops, slack=slack, limit=4)
+    few = replace(few, turn_limit=2)
     assert {few.max_turns(question) for question in few.held_out} == {2}, "what is asked for counts"
     assert not {question.text for question in source.held_out} & {
         question.text for question in source.training
