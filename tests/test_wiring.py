@@ -115,7 +115,7 @@ class Record:
                    max_turns=None) -> str:
         assert {episode.tools.case.question.id for episode in group} == {question.id}
         streams, self.streams = self.streams, []
-        return f"rollouts {', '.join(streams)}: at most {max_turns} turns"
+        return f"rollouts {', '.join(streams)}: {question.text} in at most {max_turns} turns"
 
     def turn_line(self, engine, sequence, sampling) -> str:
         stops = TOKENIZER.decode([*sampling.stop_ids])
@@ -271,7 +271,7 @@ loop 'Tools.', 60 tokens of a turn, 99 of a result, 500 in all, None s, retries 
 
 # before the first step: an evaluation. New weights drop all pages
 pages freed
-rollouts 5/test-0/0/None: at most 4 turns
+rollouts 5/test-0/0/None: From Nan own? in at most 4 turns
 turn weights 0, 60 tokens, temperature 0.9, p 0.95, k None, penalty 0.0, until
         <|im_end|><|endoftext|> (3x)
 grades by exact match: test-0 'pets own cow'
@@ -279,8 +279,8 @@ grades by exact match: test-0 'pets own cow'
 # 1. roll out, and score the truth while its context is still in the cache
 pages freed
 order of 32 by (7, 0)
-rollouts 5/train-17/0/0, 5/train-17/1/0: at most 4 turns
-rollouts 5/train-19/0/0, 5/train-19/1/0: at most 4 turns
+rollouts 5/train-17/0/0, 5/train-17/1/0: From Kai own? in at most 4 turns
+rollouts 5/train-19/0/0, 5/train-19/1/0: From Hope own? in at most 4 turns
 turn weights 0, 60 tokens, temperature 0.9, p 0.95, k None, penalty 0.0, until
         <|im_end|><|endoftext|> (10x)
 scores weights 0, temperature 0.9,
@@ -321,8 +321,8 @@ saved step 1, weights 2, agent.json generation_config.json tokenizer.json tokeni
 # step 2
 pages freed
 order of 32 by (7, 0)
-rollouts 5/train-2/0/1, 5/train-2/1/1: at most 4 turns
-rollouts 5/train-5/0/1, 5/train-5/1/1: at most 4 turns
+rollouts 5/train-2/0/1, 5/train-2/1/1: From Lee own? in at most 4 turns
+rollouts 5/train-5/0/1, 5/train-5/1/1: From Bea own? in at most 4 turns
 turn weights 2, 60 tokens, temperature 0.9, p 0.95, k None, penalty 0.0, until
         <|im_end|><|endoftext|> (10x)
 scores weights 2, temperature 0.9,
@@ -347,7 +347,7 @@ rollouts saved of step 2: 4, gains by current, lead-in 'Answer.'
 
 # an evaluation every second step
 pages freed
-rollouts 5/test-0/0/None: at most 4 turns
+rollouts 5/test-0/0/None: From Nan own? in at most 4 turns
 turn weights 4, 60 tokens, temperature 0.9, p 0.95, k None, penalty 0.0, until
         <|im_end|><|endoftext|> (3x)
 grades by exact match: test-0 'pets own cow'
@@ -488,15 +488,15 @@ model start
 engine 30 pages of 64, seed 5, 752 ids
 loop 'Tools.', 60 tokens of a turn, 99 of a result, 500 in all, 50.0 s, retries 2; tools: threads
         None, 33.0 s; ends when malformed 4 times
-rollouts 5/test-0/0/None: at most 4 turns
-rollouts 5/test-1/0/None: at most 4 turns
-rollouts 5/test-0 run 1/0/None: at most 4 turns
+rollouts 5/test-0/0/None: From Cid own? in at most 4 turns
+rollouts 5/test-1/0/None: From Ray own? in at most 4 turns
+rollouts 5/test-0 run 1/0/None: From Cid own? in at most 4 turns
 turn weights 0, 60 tokens, temperature 0.9, p 0.95, k 700, penalty 0.2, until
         <|im_end|><|endoftext|><tool_response> (9x)
 result of run 0 of test-0: answered
 result of run 0 of test-1: answered
 result of run 1 of test-0: answered
-rollouts 5/test-1 run 1/0/None: at most 4 turns
+rollouts 5/test-1 run 1/0/None: From Ray own? in at most 4 turns
 turn weights 0, 60 tokens, temperature 0.9, p 0.95, k 700, penalty 0.2, until
         <|im_end|><|endoftext|><tool_response> (3x)
 result of run 1 of test-1: answered
@@ -524,7 +524,7 @@ engine 8 pages of 64, seed 5, 752 ids
 loop 'Tools.', 60 tokens of a turn, 99 of a result, 500 in all, 50.0 s, retries 2; tools: threads
         None, 33.0 s; ends when malformed 4 times
 save_config
-rollouts 5/test-4/0/None: at most 3 turns
+rollouts 5/test-4/0/None: From Hal own? in at most 3 turns
 introduce
 turn weights 0, 60 tokens, temperature 0.9, p 0.95, k 700, penalty 0.2, until
         <|im_end|><|endoftext|><tool_response> (3x)
