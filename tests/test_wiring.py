@@ -240,7 +240,7 @@ def test_train_igpo(tmp_path, monkeypatch):
         **{"learning_rate": 0.02, "weight_decay": 0.03, "kl_coef": 0.1, "clip_low": 0.1},
         **{"clip_high": 0.3, "dual_clip": 7.0, "aggregate": "token-mean", "pages": 300},
     )
-    plays = [["right: right", "wrong: dog"], ["right: dog", ": no"]]
+    plays = [["right: right", "wrong: dog"], ["right: dog", "wrong: no"]]
     record, make_case = Record(monkeypatch), toyweb.make_case
     monkeypatch.setattr(toyweb, "make_case", lambda *rest: with_alias(make_case(*rest)))
     monkeypatch.setattr(question_files, "ToyWeb", lambda *_, **__: web_of(config))
@@ -282,11 +282,12 @@ order of 32 by (7, 0)
 rollouts 5/train-17/0/0, 5/train-17/1/0: From Kai own? in at most 4 turns
 rollouts 5/train-19/0/0, 5/train-19/1/0: From Hope own? in at most 4 turns
 turn weights 0, 60 tokens, temperature 0.9, p 0.95, k None, penalty 0.0, until
-        <|im_end|><|endoftext|> (10x)
+        <|im_end|><|endoftext|> (12x)
 scores weights 0, temperature 0.9,
         turns [0, 2] of train-17/0 'Answer.\\n</think>\\n\\n<answer>\\npets own emu',
         turns [0, 2] of train-17/1 'Answer.\\n</think>\\n\\n<answer>\\npets own emu',
-        turns [0, 2] of train-19/0 'Answer.\\n</think>\\n\\n<answer>\\npets own ape'
+        turns [0, 2] of train-19/0 'Answer.\\n</think>\\n\\n<answer>\\npets own ape',
+        turns [0, 2] of train-19/1 'Answer.\\n</think>\\n\\n<answer>\\npets own ape'
 pages freed (2x)
 
 # 2. grade   3. gains -> rewards -> advantages
@@ -308,8 +309,8 @@ optimizer rate 0.02, clip 0.5: weights 2
 
 # 5. report
 rollouts saved of step 1: 4, gains by current, lead-in 'Answer.'
-log of step 1: outcome 0.25, gain_mean, right_pages 0.5, turns 2.5, malformed 0,
-        groups_without_outcome_signal 0.5, groups_without_any_signal 0.5, advantage_max,
+log of step 1: outcome 0.25, gain_mean, right_pages 0.5, turns 3, malformed 0,
+        groups_without_outcome_signal 0.5, groups_without_any_signal 0, advantage_max,
         turns_with_gain 1, turns_penalised 0, gain_positive 1, gain_right, gain_wrong, scale,
         browse_correct 0.5, browse_wrong 0.5, failed 0, judge_unknown 0, alone 0, pages_peak,
         rollout_tokens, loss, entropy, logprob_gap_mean, logprob_gap, policy_loss, kl, approx_kl,
@@ -324,11 +325,12 @@ order of 32 by (7, 0)
 rollouts 5/train-2/0/1, 5/train-2/1/1: From Lee own? in at most 4 turns
 rollouts 5/train-5/0/1, 5/train-5/1/1: From Bea own? in at most 4 turns
 turn weights 2, 60 tokens, temperature 0.9, p 0.95, k None, penalty 0.0, until
-        <|im_end|><|endoftext|> (10x)
+        <|im_end|><|endoftext|> (12x)
 scores weights 2, temperature 0.9,
         turns [0, 2] of train-2/0 'Answer.\\n</think>\\n\\n<answer>\\npets own doe',
         turns [0, 2] of train-2/1 'Answer.\\n</think>\\n\\n<answer>\\npets own doe',
-        turns [0, 2] of train-5/0 'Answer.\\n</think>\\n\\n<answer>\\npets own bee'
+        turns [0, 2] of train-5/0 'Answer.\\n</think>\\n\\n<answer>\\npets own bee',
+        turns [0, 2] of train-5/1 'Answer.\\n</think>\\n\\n<answer>\\npets own bee'
 pages freed (2x)
 grades by word F1 of at least 0.5: train-2 'pets own doe', train-2 'dog', train-5 'dog', train-5
         'no'
@@ -351,8 +353,8 @@ rollouts 5/test-0/0/None: From Nan own? in at most 4 turns
 turn weights 4, 60 tokens, temperature 0.9, p 0.95, k None, penalty 0.0, until
         <|im_end|><|endoftext|> (3x)
 grades by exact match: test-0 'pets own cow'
-log of step 2: outcome 0.25, gain_mean, right_pages 0.5, turns 2.5, malformed 0,
-        groups_without_outcome_signal 0.5, groups_without_any_signal 0.5, advantage_max,
+log of step 2: outcome 0.25, gain_mean, right_pages 0.5, turns 3, malformed 0,
+        groups_without_outcome_signal 0.5, groups_without_any_signal 0, advantage_max,
         turns_with_gain 1, turns_penalised 0, gain_positive 1, gain_right, gain_wrong, scale,
         browse_correct 0.5, browse_wrong 0.5, failed 0, judge_unknown 0, alone 0, pages_peak,
         rollout_tokens, loss, entropy, logprob_gap_mean, logprob_gap, policy_loss, kl, approx_kl,
