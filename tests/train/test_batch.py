@@ -62,12 +62,12 @@ def batch_of(rollouts, outcomes, group_size=2, logprobs=None):
 
 def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
     """Groups of three. One rollout of the first failed, one of the second is unknown, of the third
-    one has written nothing and one is unknown. A rollout that reached its last turn without an
+    one has written nothing in its last turn and one is unknown. A rollout that reached its last turn without an
     answer counts."""
     terminations = {0: "max_steps", 1: "error"}
     rollouts = [
         rollout(
-            "answer",
+            *(("search", "answer") if i == 6 else ("answer",)),
             question=f"q{i // 3}-{i}",
             termination=terminations.get(i, "answered"),
             blank=i == 6,
@@ -84,46 +84,48 @@ def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
 
 
 def test_every_number_of_a_step_worked_by_hand():
-    """Four questions. The first has gains +1 (a right page among wrong ones) and +1 (a page seen
+    """Five questions. The first has gains +1 (a right page among wrong ones) and +1 (a page seen
     before), a right answer, and -1 (wrong pages) and 0 (one of them failed). In the second the
-    right answer of a rollout that was cut does not count as one, and a lonely penalty has z = 0.
-    Of the third one rollout is left, of the fourth none.
+    right answer of a rollout that was cut does not count as one: its last turn is malformed, so
+    its reward is -1. A lonely penalty has z = 0. Of the third question one rollout is left, of the
+    fourth none; both answers to the last are right.
 
-    Turn rewards of the first, copies on searches included: 1 1 1 -1 -1 0, mean 1/3, variance 29/36.
-    z times the deviation: 4/6 4/6 4/6, -8/6 -8/6 -2/6; mean size 5 / deviation / 7 turns. Outcomes
-    1 -1 0 0 have the mean size 1/2, so the scale is 0.7 times the deviation. Returns of the second
-    rollout: -1, -7/30 - .95, ..., in the end -2.55517: larger in size than any of the first.
+    Turn rewards of the first, copies on searches included: 1 1 1 -1 -1 0, mean 1/6, variance 29/36.
+    z times the deviation: 5/6 5/6 5/6, -7/6 -7/6 -1/6; mean size 5 / deviation / 7 turns. Outcomes
+    1 -1 -1 1 0 0 have the mean size 2/3: the scale is 14/15 of the deviation. Returns of the second
+    rollout: -1, -7/45 - .95, ..., in the end -3.12110: larger in size than any of the first.
     """
     a = rollout("search", "visit", "visit", "answer")
     b = rollout("search", "visit", "visit", "answer")
-    c = rollout("search", "none", "answer", malformed=(1,), termination="timeout")
+    c = rollout("search", "none", "answer", malformed=(1, 2), termination="timeout")
     failed_one = rollout("answer", termination="error")
     one = rollout("answer")
-    rollouts = [a, b, c, one, failed_one, one, one, one]
+    rollouts = [a, b, c, one, failed_one, one, one, one, one, one]
     logprobs = [beliefs(a, -3.0, None, -2.0, -1.0), beliefs(b, -3.0, None, -4.0, -4.0)]
     logprobs += map(beliefs, rollouts[2:])
-    batch = batch_of(rollouts, [1.0, 0.0, 1.0, 1.0, 1.0, 1.0, None, None], logprobs=logprobs)
+    batch = batch_of(rollouts, [1.0, 0.0, 1.0, 1.0, 1.0, 1.0, None, None, 1.0, 1.0], logprobs=logprobs)
     labels = [
         [[], ["wrong", "right"], ["repeated"], []],
         [[], ["wrong", "wrong"], ["wrong", "failed"], []],
         [[], [], []],
-        [[]],
+        *[[[]]] * 3,
     ]
-    assert health(batch, assign_credit(batch.samples, PAPER), labels, [2, 2, 4, None]) == {
-        "outcome": 0.75,
+    right_pages = [2, 2, 4, None, None, None]
+    assert health(batch, assign_credit(batch.samples, PAPER), labels, right_pages) == {
+        "outcome": approx(5 / 6),
         "gain_mean": 1 / 4,
         "gain_positive": 1 / 2,
         "gain_right": 1.0,
         "gain_wrong": -1.0,
-        "turns": 3.0,
-        "malformed": approx(1 / 12),
+        "turns": approx(14 / 6),
+        "malformed": approx(2 / 14),
         "right_pages": approx((1 / 2 + 0 + 0) / 3),
         "browse_correct": approx(2 / 3),
         "browse_wrong": approx((2 / 3 + 0) / 2),
-        "groups_without_outcome_signal": 0.75,
-        "groups_without_any_signal": 0.75,
-        "advantage_max": approx(2.5551667),
-        "scale": approx(0.7 * 29**0.5 / 6),
+        "groups_without_outcome_signal": 3 / 5,
+        "groups_without_any_signal": 3 / 5,
+        "advantage_max": approx(3.1210972),
+        "scale": approx(14 / 15 * 29**0.5 / 6),
         "turns_with_gain": 6 / 8,
         "turns_penalised": 1 / 8,
         "failed": 1,
@@ -191,7 +193,7 @@ def test_held_out_trajectories_are_different_ones_and_never_trained_on(drawn, co
             hold_out(examples, count)
         return
     training, held_out = (numbers(part) for part in hold_out(examples, count))
-    assert len(set(held_out)) == len(held_out) == count and not set(held_out) & set(training)
+    assert held_out == [*dict.fromkeys(reversed(drawn))][:count][::-1], "the last ones"
     assert training == [n for n in drawn if n not in held_out], "all others stay, in their order"
 
 
