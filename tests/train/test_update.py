@@ -1,7 +1,9 @@
 """The update of IGPO: GRPO is IGPO without gains, no signal costs nothing and changes nothing,
 divergence stops it in time."""
 
+import math
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import pytest
@@ -23,6 +25,7 @@ from tests.train.igpo_runs import (
 )
 from tests.train.runs import gradients, parameters
 
+approx = partial(pytest.approx, rel=1e-4)
 FAILED = [["right: dog", "wrong: dog"], ["wrong: dog", "right: dog"]]
 SEARCHES = [["search: right", "search: dog"], [": dog", "search: right"]]  # no visit, so no gain
 
@@ -106,14 +109,46 @@ def test_a_group_without_a_signal_does_not_run_and_still_counts_in_the_mean(
     assert (skipped - whole).norm() < 1e-5 * skipped.norm()
 
 
-def test_means_are_over_the_tokens_that_ran(config):
-    """Two of four rows have no signal: the numbers are those of the other two alone."""
-    step = grpo(config, MIXED)
-    _, some = gradient_of(step)
-    _, alone = gradient_of(step, step.rows[:2])
-    for name in ("entropy", "logprob_gap", "logprob_gap_mean", "approx_kl", "ratio_max"):
-        assert some[name] == pytest.approx(alone[name], rel=1e-6), name
-    assert some["entropy"] > 0.1
+def test_every_number_of_an_update_by_hand_where_two_of_four_rows_do_not_run(config, monkeypatch):
+    """Ratios of 2, 1/2, 1.1 and 1 in turn. Means are over the tokens that ran, the loss counts all
+    four rollouts."""
+    with_gate(monkeypatch, 1.0)
+    loss = LossConfig(kl_coef=0.0, clip_low=0.2, clip_high=0.3, dual_clip=1.5)
+    step = grpo(config, MIXED, loss=loss)
+    new = row_logprobs(step.model, step.rows)
+    ratios = [[(2.0, 0.5, 1.1, 1.0)[k % 4] for k in range(len(row))] for row in new]
+    step.rows = [
+        replace(row, old_logprobs=logp.detach() - torch.tensor(ratio).log())
+        for row, logp, ratio in zip(step.rows, new, ratios, strict=True)
+    ]
+    policy_loss, ran, entropy = 0.0, [], 0.0
+    for row, ratio in zip(step.rows[:2], ratios, strict=False):
+        losses = []
+        for r, a in zip(ratio, row.advantages.tolist(), strict=True):
+            capped = -a * min(max(r, 0.8), 1.3)
+            losses.append(min(max(-a * r, capped), -1.5 * a) if a < 0 else max(-a * r, capped))
+            ran.append((r, a))
+        policy_loss += sum(losses) / len(losses) / 4
+        p = step.model(row.example.tokens.long()[None])[0, :-1].detach().softmax(-1)
+        entropy -= float((p * p.log()).sum(-1)[row.example.sampled[1:]].sum())
+    clipped = [r > 1.3 if a > 0 else r < 0.8 for r, a in ran]
+    gaps = [abs(math.log(r)) for r, _ in ran]
+    norm = gradient_of(step)[0].norm()
+    assert step.update() == {
+        "updates": 1,
+        "tokens": sum(len(row.example) for row in step.rows[:2]),
+        "loss": approx(policy_loss),
+        "policy_loss": approx(policy_loss),
+        "entropy": approx(entropy / len(ran)),
+        "clip_fraction": approx(sum(clipped) / len(ran)),
+        "dual_clip_fraction": approx(sum(r > 1.5 and a < 0 for r, a in ran) / len(ran)),
+        "approx_kl": approx(-sum(math.log(r) for r, _ in ran) / len(ran)),
+        "ratio_min": approx(0.5),
+        "ratio_max": approx(2.0),
+        "logprob_gap": approx(math.log(2)),
+        "logprob_gap_mean": approx(sum(gaps) / len(ran)),
+        "grad_norm": approx(float(norm)),
+    }
 
 
 def test_a_mini_batch_without_a_signal_costs_no_optimiser_step(config):
