@@ -369,6 +369,10 @@ def test_a_model_that_fails_in_the_middle_of_a_turn_keeps_its_turns(monkeypatch)
             ["--api-base", "http://127.0.0.1:9/v1", "--api-model", "m", "--model", str(TINY)],
             "the completion endpoint cannot be reached",
         ),
+        (
+            f"--api-base http://127.0.0.1:9/v1 --api-model m --model {TINY} --json".split(),
+            "the completion endpoint cannot be reached",
+        ),
         (["--max-context", "100"], "tokens max_context must be at least"),
     ],
 )

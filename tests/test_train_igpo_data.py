@@ -280,26 +280,20 @@ def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
 
 def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(config, tmp_path):
     """Not in the step that takes it: by then the run could go on neither without the question nor
-    with more room."""
-    long, lines = (
-        {"id": "long", "question": "pet " * 400, "answer": "cat"},
-        Path(config.data).read_text(),
-    )
+    with more room. The first question of the file is held out."""
+    long = {"id": "long", "question": "pet " * 400, "answer": "cat"}
+    others, data = Path(config.data).read_text(), tmp_path / "questions.jsonl"
+    tight = replace(config, data=str(data), pages=64, out=str(tmp_path / "run"))
     for question, words in (
         (long, "question 'long': with its prompt of "),
         (long | {"question": "Pet?", "answer": "cat " * 200}, "question 'long': its answer of "),
     ):
-        data = tmp_path / "questions.jsonl"
-        data.write_text(lines + json.dumps(question) + "\n")
-        tight = replace(
-            config, data=str(data), pages=-(-config.max_context // 16), out=str(tmp_path / "run")
-        )
-        with pytest.raises(ConfigError, match=words):
-            train_igpo.main(tight)
-        assert (
-            not (tmp_path / "run" / "metrics.jsonl").exists()
-            and not (tmp_path / "run" / "latest").exists()
-        )
+        line = json.dumps(question) + "\n"
+        for text in (others + line, line + others):
+            data.write_text(text)
+            with pytest.raises(ConfigError, match=words):
+                train_igpo.main(tight)
+            assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock"}
 
 
 @pytest.mark.parametrize(("hops", "slack", "held_out"), [(1, 0, 3), (4, 2, 5), (None, 1, 8)])

@@ -136,6 +136,16 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
         )
 
 
+def test_a_rollout_that_fills_its_context_without_an_answer_does_not_escape_the_penalty(made):
+    config = replace(made.config, max_context=400, slack=20)
+    step = first_step(config, [["right: right", "search " * 9 + ": right"]] * 2)
+    for answered, full in ((0, 1), (2, 3)):
+        rollout = step.batch.rollouts[full]
+        assert rollout.termination == "token_limit_no_answer" and len(rollout.tokens) <= 400
+        outcomes = [step.credit.rewards[i].outcome for i in (answered, full)]
+        assert outcomes == [1.0, -1.0] and step.credit.advantages[full][-1] < -0.9
+
+
 # ----------------------------------------------------------- what a step samples, scores and grades
 
 
