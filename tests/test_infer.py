@@ -167,18 +167,6 @@ def test_a_folder_of_documents_and_a_prompt_of_ones_own(capsys, tmp_path):
     assert saved().system == "Be brief."
 
 
-def test_the_seed_decides_what_is_sampled_and_the_question_too_unless_that_has_a_seed_of_its_own():
-    def rollout(seed, question_seed=None):
-        agent = AgentConfig(
-            max_new_tokens=6, temperature=1.0, seed=seed, question_seed=question_seed
-        )
-        return infer.main(InferConfig(question="test-0", agent=agent))
-
-    first, same, other = rollout(1, 7), rollout(2, 7), rollout(1)
-    assert first.question == same.question != other.question and first.tokens != same.tokens
-    assert rollout(1).tokens == other.tokens
-
-
 # -------------------------------------------------------------------- whatever ends it, it is saved
 
 
