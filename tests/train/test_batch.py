@@ -63,8 +63,8 @@ def batch_of(rollouts, outcomes, group_size=2, logprobs=None):
 
 def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
     """Groups of three. One rollout of the first failed, one of the second is unknown, of the third
-    one has written nothing in its last turn and one is unknown. A rollout that reached its last turn without an
-    answer counts."""
+    one has written nothing in its last turn and one is unknown. A rollout that reached its last
+    turn without an answer counts."""
     terminations = {0: "max_steps", 1: "error"}
     rollouts = [
         rollout(
@@ -104,7 +104,8 @@ def test_every_number_of_a_step_worked_by_hand():
     rollouts = [a, b, c, one, failed_one, one, one, one, one, one]
     logprobs = [beliefs(a, -3.0, None, -2.0, -1.0), beliefs(b, -3.0, None, -4.0, -4.0)]
     logprobs += map(beliefs, rollouts[2:])
-    batch = batch_of(rollouts, [1.0, 0.0, 1.0, 1.0, 1.0, 1.0, None, None, 1.0, 1.0], logprobs=logprobs)
+    outcomes = [1.0, 0.0, 1.0, 1.0, 1.0, 1.0, None, None, 1.0, 1.0]
+    batch = batch_of(rollouts, outcomes, logprobs=logprobs)
     labels = [
         [[], ["wrong", "right"], ["repeated"], []],
         [[], ["wrong", "wrong"], ["wrong", "failed"], []],
