@@ -344,6 +344,8 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_los
 def test_the_toy_web_is_asked_more_at_once_and_not_whole():
     toy = evaluation.resolved(EvalConfig())
     assert (toy.limit, toy.concurrency, toy.runs, toy.agent.temperature) == (128, 64, 1, 0.0)
+    four = replace(toy, agent=replace(toy.agent, max_turns=4))
+    assert [evaluation.questions_of(each).turn_limit for each in (toy, four)] == [None, 4]
     live = EvalConfig(questions="q.jsonl", agent=AgentConfig(tools="live"))
     live = evaluation.resolved(live)
     assert (live.limit, live.concurrency) == (None, 8)

@@ -115,13 +115,14 @@ def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
     places = [
         shown.out.index(words)
         for words in (
-            "question   " + case.question.text,
+            f"question   {case.question.text}\n           (the pets of {case.path[0]} and of ",
             "turn 1",
             f'search   {{"query": ["own {case.path[0]}"]}}',
+            f"({case.path[0]}: pet {case.pages[case.path[0]].pet}, ",
             "turn 5",
-            f"answer     {right}",
+            f"answer     {right}\n           (the {case.pages[case.path[0]].pet}, the ",
             "ended      answered",
-            f"expected   {right}",
+            f"expected   {right}\n           (the ",
             "kept/trajectory.json",
         )
     ]

@@ -236,6 +236,7 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
         with closing(open_questions(config.data, tools, limit=1)) as source:
             loop = train_igpo.rollout_loop(config, TOYWEB, source, engine_for(play), TINY)
         assert loop.tool_threads == threads
+    assert train_igpo.question_source(config).turn_limit == config.max_turns == 5
 
 
 # ----------------------------------------------------------------------------------------- settings
@@ -279,7 +280,8 @@ def test_the_toy_web_has_the_hops_turns_and_held_out_questions_of_its_settings(
     turns = [2 * (1 + i % 4 if hops is None else hops) + 1 + slack for i in range(held_out)]
     for questions in (source.held_out, source.training[:held_out]):
         assert [source.max_turns(question) for question in questions] == turns
-    few = open_questions(None, "toyweb", 3, hops=hops, slack=slack, max_turns=2, limit=4)
+    few = open_questions(None, "toyweb", 3, hops=hops, slack=slack, limit=4)
+    few = replace(few, turn_limit=2)
     assert {few.max_turns(question) for question in few.held_out} == {2}, "what is asked for counts"
     assert not {question.text for question in source.held_out} & {
         question.text for question in source.training

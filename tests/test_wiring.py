@@ -45,7 +45,7 @@ DECIDED = """outcome right_pages turns malformed turns_with_gain turns_penalised
     groups_without_outcome_signal groups_without_any_signal""".split()
 
 QUESTIONS = """questions {path}, tools {tools}, seed {seed}, hops {hops}, slack {slack},
-    asks {asks}, max_turns {max_turns}, held out {limit}"""
+    asks {asks}, held out {limit}"""
 
 
 class Record:
@@ -250,7 +250,7 @@ def test_train_igpo(tmp_path, monkeypatch):
 
 
 IGPO = """
-questions toyweb, tools toyweb, seed 7, hops 1, slack 1, asks last, max_turns None, held out 1
+questions toyweb, tools toyweb, seed 7, hops 1, slack 1, asks last, held out 1
 start model, seed 5, lora 2
 adam (0.9, 0.999), decay 0.03
 engine 300 pages of 16, seed 5, 752 ids
@@ -473,7 +473,7 @@ def test_eval(tmp_path, monkeypatch):
 
 EVAL = """
 # 1. make what is missing; all first runs come before all second ones
-questions None, tools toyweb, seed 7, hops 1, slack 1, asks last, max_turns None, held out 2
+questions None, tools toyweb, seed 7, hops 1, slack 1, asks last, held out 2
 model start
 engine 30 pages of 64, seed 5, 752 ids
 loop 60 tokens of a turn, 99 of a result, 500 in all, 50.0 s, retries 2, tools: threads None, 33.0

@@ -136,7 +136,6 @@ def open_questions(
         hops: int | None = None,          # toy web: only questions of so many hops
         slack: int | None = None,         # toy web: turns beyond those that a question needs
         asks: Asks = "every",             # toy web: for which pets
-        max_turns: int | None = None,     # None = as the source says
         limit: int | None = None,         # the first so many are held out, None = all
         ) -> QuestionSource:
     """The questions of a file, or of the toy web, with their tools."""
@@ -164,7 +163,6 @@ def open_questions(
         training=training,
         seed=seed,
         fingerprint=digest([asdict(question) for question in questions]),
-        turn_limit=max_turns,
         web=web,
         tools=tool_set,
         immediate=tools.partition(":")[0] in IMMEDIATE)
