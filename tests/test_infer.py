@@ -168,20 +168,6 @@ def test_a_folder_of_documents_and_a_prompt_of_ones_own(capsys, tmp_path):
     assert saved().system == "Be brief."
 
 
-def test_the_seed_decides_what_is_sampled_and_the_question_too_unless_that_has_a_seed_of_its_own():
-    def rollout(seed, question_seed=None):
-        agent = AgentConfig(
-            max_new_tokens=6, temperature=1.0, seed=seed, question_seed=question_seed
-        )
-        return infer.main(InferConfig(question="test-0", agent=agent))
-
-    first, same, other = rollout(1, 7), rollout(2, 7), rollout(1)
-    assert first.question == same.question != other.question and first.tokens != same.tokens
-    assert rollout(1).tokens == other.tokens
-    last = infer.question_and_tools(InferConfig(agent=AgentConfig(asks="last")))[0]
-    assert last == ToyWeb(0, asks="last").case("test-1").question
-
-
 # -------------------------------------------------------------------- whatever ends it, it is saved
 
 
@@ -370,6 +356,10 @@ def test_a_model_that_fails_in_the_middle_of_a_turn_keeps_its_turns(monkeypatch)
         (["--system-prompt", "nowhere.txt"], "cannot be read from nowhere.txt"),
         (
             ["--api-base", "http://127.0.0.1:9/v1", "--api-model", "m", "--model", str(TINY)],
+            "the completion endpoint cannot be reached",
+        ),
+        (
+            f"--api-base http://127.0.0.1:9/v1 --api-model m --model {TINY} --json".split(),
             "the completion endpoint cannot be reached",
         ),
         (["--max-context", "100"], "tokens max_context must be at least"),
