@@ -11,7 +11,9 @@ For those who check another implementation. The file has a rollout on each line:
     {"kinds": ["visit", "answer"], "logprobs": [[-2.0, -1.0], [-0.5, -0.7]], "outcome": 0}
 
     kinds       search, visit, answer or none (no action), one per turn
-    gains       how much each turn but the last raised log P(truth); null = not measured
+    gains       how much each turn but the last raised log P(truth); null = not measured. A gain
+                of exactly 0 is a reward, as in the released pipeline, which stores 1e-10 in its
+                place; the released function alone, given a 0, leaves it out
     logprobs    of the truth's tokens (or their mean) before each turn, instead of gains
     outcome     the score of the answer, before any penalty
     malformed   one true or false per turn; left out = none is
@@ -108,7 +110,8 @@ def main(config: CreditConfig) -> str:
         name = description = str(config.file)
         records = read_records(Path(name))
     samples = read_samples(records)
-    if config.recipe.gain == "prob" and any("gains" in record for _, record in records):
+    has_gains = any("gains" in record for _, record in records)
+    if config.recipe.gain == "prob" and has_gains:
         raise ConfigError("the gain prob needs logprobs: "
                           "a gain in log P does not say by how much P rose")
     try:
@@ -117,7 +120,15 @@ def main(config: CreditConfig) -> str:
         raise ConfigError(f"{name}: {error}") from None
 
     if config.page:
+        if has_gains:
+            description += " (log P is made up where only gains were given)"
         return f"page: {write_xray(samples, credit, config, description)}"
+
+    # the log-probs that were made up for gains are no beliefs
+    beliefs = []
+    for row, (_, record) in zip(credit.beliefs, records, strict=True):
+        beliefs.append(row if "logprobs" in record else [None] * len(row))
+    credit = replace(credit, beliefs=beliefs)
     if config.json:
         return as_json(samples, credit)
 
@@ -232,7 +243,7 @@ def statistics(samples: list[Sample], credit: Credit) -> str:
 
 
 def columns(samples: list[Sample], credit: Credit, recipe: Recipe) -> Columns:
-    """V is the belief before the turn; a star marks a penalty."""
+    """V is the belief before the turn, where any is known; a star marks a penalty."""
     record = credit.record
     rewards = []
     z = []
@@ -244,8 +255,10 @@ def columns(samples: list[Sample], credit: Credit, recipe: Recipe) -> Columns:
             cells.append(cell(number) + "*" * marked)
         rewards.append(cells)
         z.append([*record.turn_z[i], record.outcome_z[i]])
-    return {
-        "V": credit.beliefs,
+    numbers: Columns = {}
+    if any(row.count(None) < len(row) for row in credit.beliefs):
+        numbers["V"] = credit.beliefs
+    return numbers | {
         "gain": credit.gains,
         "reward": rewards,
         "z": z,
