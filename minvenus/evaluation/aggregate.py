@@ -98,9 +98,9 @@ def share(values: Sequence[float], unknown: int, questions: int) -> dict:
 
 
 def accuracy(results: Sequence[RunResult]) -> dict:
-    verdicts = [result.correct for result in results if result.correct is not None]
-    questions = {result.question.id for result in results if result.correct is not None}
-    return share(verdicts, len(results) - len(verdicts), len(questions))
+    known = [result for result in results if result.correct is not None]
+    questions = {result.question.id for result in known}
+    return share([result.correct for result in known], len(results) - len(known), len(questions))
 
 
 def pass_share(results: Sequence[RunResult], k: int) -> dict:

@@ -37,7 +37,7 @@ from minvenus.evaluation.aggregate import RunResult, executed_calls
 from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.judge import RIGHT, Judge, WordGrader
 from minvenus.evaluation.questions import QuestionSource
-from minvenus.files import claimed, digest, refuse_training_run, sync
+from minvenus.files import claimed, digest, read_records, refuse_training_run, sync
 from minvenus.settings import EvalConfig
 from minvenus.tools.base import FailureGuard
 from minvenus.types import Question, Rollout
@@ -91,14 +91,14 @@ class ResultsFile:
         self.path = folder / NAME
         self.settings = settings
         self.runs: dict[tuple[str, int], RunResult] = {}       # by question and number
+        self.path.touch()
         drop_torn_line(self.path)
-        for number, line in enumerate(complete_lines(self.path), start=1):
+        for where, record in read_records(self.path):
             try:
-                record = json.loads(line)
                 result = result_of(record)
-            except (AttributeError, KeyError, ValueError, RecursionError) as error:
+            except (AttributeError, KeyError, ValueError) as error:
                 raise ConfigError(
-                    f"{self.path}, line {number} is not a finished run of an evaluation "
+                    f"{where} is not a finished run of an evaluation "
                     f"({type(error).__name__}: {error}): repair or remove the file") from None
             refuse_other_settings(folder, record.get("settings", {}), settings)
             self.runs[result.question.id, result.run] = result     # of two lines the second counts
@@ -207,17 +207,11 @@ def result_of(line: dict) -> RunResult:
         note=rollout.error or "")
 
 
-def complete_lines(path: Path) -> Iterator[bytes]:
-    """The complete lines, none if there is no file."""
-    if path.exists():
-        with path.open("rb") as file:
-            yield from (line for line in file if line.endswith(b"\n"))
-
-
 def drop_torn_line(path: Path) -> None:
     """Cut off what follows the last line end."""
-    if path.exists():
-        os.truncate(path, sum(map(len, complete_lines(path))))
+    with path.open("rb") as lines:
+        whole = sum(len(line) for line in lines if line.endswith(b"\n"))
+    os.truncate(path, whole)
 
 
 # ------------------------------------------------------------------------------------------ grading

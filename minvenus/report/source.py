@@ -10,11 +10,10 @@ Those of the last two were not scored when they were made. A `Scorer` can do it 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError
-from minvenus.files import read_rows
+from minvenus.files import read_records
 from minvenus.igpo.gain import wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.report import saved
@@ -63,13 +62,9 @@ class Case:
 def read_source(path: Path, group: str | None,
                 scorer: Scorer | None) -> tuple[list[Case], list[tuple[str, str]]]:
     """The cases of a file, or of one group of it, and facts about all of them."""
-    records = read_records(path)
+    records = list(read_records(path))
     if not records:
         raise ConfigError(f"{path} is empty: an X-ray needs a saved rollout on each line")
-    for where, record in records:
-        if isinstance(record, str):
-            raise ConfigError(f"{where} holds no rollout: {record[:200]}")
-
     facts = []
     if records[0][1].get("format") == saved.FORMAT:
         if scorer:
@@ -94,14 +89,6 @@ def read_source(path: Path, group: str | None,
         cases = [scored(case, scorer) for case in cases]
         facts = [("log P(answer) according to", scorer.name)]
     return cases, facts
-
-
-def read_records(path: Path) -> list[tuple[str, Any]]:
-    """(where it stands, record) of every line; the record is a string if it is no JSON object."""
-    try:
-        return [(f"{path}, line {number}", record) for number, record in read_rows(path)]
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
 
 
 def read_case(where: str, record: dict) -> Case:

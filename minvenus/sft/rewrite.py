@@ -63,6 +63,15 @@ def call_turn(text: str) -> str | None:
     return turn if is_trainable(turn, final=False) else None
 
 
+def first_call_turn(text: str) -> str | None:
+    """A raw turn, of whose calls only the first counts: as `call_turn`, but a turn that calls a tool
+    which is not ours stays as it is, to be pruned by the tool's name."""
+    call = first_call(text)
+    if call and tool_of(call) not in ALLOWED_ARGS:
+        return text
+    return call_turn(text)
+
+
 def answer_turn(text: str) -> str | None:
     """The thought and the last answer of a final turn, or None if it lacks one of them.
 

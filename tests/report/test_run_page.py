@@ -62,7 +62,7 @@ def test_a_saved_step_that_does_not_add_up_is_named_on_the_page_and_hides_nothin
     path = path_of(tmp_path, 19)
     path.write_text(path.read_text().replace('"advantages": [', '"advantages": [7.5, ', 1))
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
-    assert "stored and computed differ" in html and "Right answers" in html
+    assert "stored and computed advantages differ" in html and "Right answers" in html
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):

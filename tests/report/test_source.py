@@ -149,9 +149,9 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
     ("record", "message"),
     [
         ("", "is empty"),
-        ("[1]", "line 1 holds no rollout: not a JSON object, but list"),
-        ("{", "line 1 holds no rollout: not JSON"),
-        ('{"a": 1}\n{"a"', "line 2 holds no rollout: not JSON"),
+        ("[1]", "line 1 is no record: not a JSON object, but list"),
+        ("{", "line 1 is no record: not JSON"),
+        ('{"a": 1}\n{"a"', "line 2 is no record: not JSON"),
         ('{"a": 1}', "line 1: not a saved rollout"),
         (
             '{"format": "minvenus credit 2"}',
@@ -163,5 +163,3 @@ def test_a_file_that_cannot_be_shown_is_refused_in_one_line(tmp_path, record, me
     with pytest.raises(ConfigError, match=message) as caught:
         shown(tmp_path, record)
     assert "\n" not in str(caught.value) and not (tmp_path / "xray.html").exists()
-    with pytest.raises(ConfigError, match="cannot be read"):
-        write_page(tmp_path / "missing.json", tmp_path / "xray.html")

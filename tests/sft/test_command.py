@@ -13,7 +13,7 @@ from minvenus.files import claimed
 from minvenus.sft import __main__ as command
 from minvenus.sft.__main__ import CleanConfig, run
 from minvenus.sft.clean import clean
-from minvenus.sft.dataset import load, read_records
+from minvenus.sft.dataset import load
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import UNKNOWN
 from tests.scripts import exit_code
@@ -69,7 +69,7 @@ def test_the_command_worked_by_hand(tmp_path, capsys):
     assert sorted(p.name for p in out.parent.iterdir()) == [".lock", "stats.json", "train.jsonl"]
     places = [line.split(":")[0] for line in terminal.err.splitlines()]
     assert places == [f"{source}, line {n}" for n in (2, 6, 9)]
-    examples, _ = load(read_records(out), Tokenizer.tiny(), max_tokens=100_000)
+    examples, _ = load(read(out), Tokenizer.tiny(), max_tokens=100_000)
     assert len(examples) == 8, "training reads what is written"
 
 
@@ -81,7 +81,6 @@ def test_the_order_is_a_function_of_the_seed(tmp_path):
 
     assert order(seed=42) == [f"Q{i}" for i in (2, 3, 3, 3, 3, 1, 3, 0, 1)] != order(seed=1)
     assert sorted(order(seed=42)) == sorted(order(seed=1))
-    assert sorted(order(resample=False)) == ["Q0", "Q1", "Q2", "Q3"]
 
 
 def test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_disk(
