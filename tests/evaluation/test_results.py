@@ -129,9 +129,9 @@ def test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte(folder, tor
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda data: data + b"[]\n", "line 2 is no record: not a JSON object"),
+        (lambda data: data + b"[]\n", "line 2: not a JSON object"),
         (lambda data: data + data.replace(b'"run"', b'"r"'), "line 2 is not a finished run"),
-        (lambda data: data + b"[" * 100_000 + b"\n", "line 2 is no record: not JSON"),
+        (lambda data: data + b"[" * 100_000 + b"\n", "line 2: not JSON"),
         (
             lambda data: data.replace(b'"termination": "answered"', b'"termination": "tired"'),
             "termination must be one",

@@ -111,8 +111,8 @@ WRONG = {
     VISIT + '"logprobs": [0]}': "logprobs must have 2 entries",
     VISIT + '"gains": [1], "malformed": [true]}': "malformed must have 2 entries",
     VISIT + '"gains": [1], "group": "a"}': "group must be a whole number",
-    "3": "no record: not a JSON object",
-    '{"kinds": [': "no record: not JSON",
+    "3": "not a JSON object",
+    '{"kinds": [': "not JSON: ",
 }
 
 

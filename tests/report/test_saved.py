@@ -82,5 +82,5 @@ def test_a_file_that_was_changed_is_refused_with_the_place(change, words, lines,
 def test_a_torn_file_is_refused(lines, tmp_path):
     torn = tmp_path / "torn.jsonl"
     torn.write_text(path_of(tmp_path, 20).read_text()[:-9])
-    with pytest.raises(ConfigError, match=r"torn\.jsonl, line 4 is no record: not JSON"):
+    with pytest.raises(ConfigError, match=r"torn\.jsonl, line 4: not JSON"):
         load_batch(torn)

@@ -42,7 +42,7 @@ def test_lines_are_read_one_by_one_and_a_broken_one_is_named(tmp_path):
     path.write_text('{"a": 1}\n\n{"b"\n')
     lines = read_records(path)
     assert next(lines) == (f"{path}, line 1", {"a": 1})
-    with pytest.raises(ConfigError, match="line 3 is no record: not JSON"):
+    with pytest.raises(ConfigError, match="line 3: not JSON"):
         next(lines)
 
 
