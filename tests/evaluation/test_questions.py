@@ -4,7 +4,9 @@ merges nothing."""
 import base64
 import csv
 import hashlib
+import itertools
 import json
+import operator
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -37,22 +39,18 @@ def write(folder, *lines, name="questions.jsonl"):
 
 
 def encrypt(text: str, canary: str) -> str:
-    """By whole numbers, unlike the code under test."""
-    data, digest = text.encode(), hashlib.sha256(canary.encode()).digest()
-    key = (digest * (len(data) // 32 + 1))[: len(data)]
-    return base64.b64encode(
-        (int.from_bytes(data) ^ int.from_bytes(key)).to_bytes(len(data))
-    ).decode()
+    key = itertools.cycle(hashlib.sha256(canary.encode()).digest())
+    return base64.b64encode(bytes(map(operator.xor, text.encode(), key))).decode()
 
 
 def encrypted(text: str, answer: str, topic: str, canary: str) -> list[str]:
     return [encrypt(text, canary), encrypt(answer, canary), topic, canary]
 
 
-def browsecomp(folder, *rows, columns=("problem", "answer", "problem_topic", "canary")):
+def browsecomp(folder, *rows):
     path = folder / "browse.csv"
     with path.open("w", newline="", encoding="utf-8") as out:
-        csv.writer(out).writerows([columns, *rows])
+        csv.writer(out).writerows([["problem", "answer", "problem_topic", "canary"], *rows])
     return path
 
 
@@ -199,7 +197,6 @@ def test_an_unreadable_line_is_an_error_that_names_file_line_and_reason(tmp_path
         (encrypted("", "x", "t", "c"), "no text"),
         ([*encrypted("Who was it, in which year?", "x", "t", "c")[:3], "b"], "does not decrypt"),
         (encrypted("Wer?", "", "t", "c"), "non-blank answer"),
-        (["a", "b"], "a question is"),
     ],
 )
 def test_a_row_that_does_not_decrypt_names_its_line(tmp_path, row, reason):
@@ -213,12 +210,8 @@ def test_a_row_that_does_not_decrypt_names_its_line(tmp_path, row, reason):
         ("a.jsonl", b"\n", "no questions"),
         ("a.txt", b"x", ".jsonl, .parquet"),
         ("a.jsonl", None, "does not exist"),
-        (
-            "a.jsonl",
-            b'{"question": "x", "answer": "y"}\n{"question": "\xff", "answer": "y"}\n',
-            "line 2",
-        ),
-        ("a.csv", b"name,answer\na,b\n", "line 2"),
+        ("a.jsonl", b'{"question": "\xff", "answer": "y"}\n', "line 1: not JSON"),
+        ("a.csv", b"name,answer\na,b\n", "line 2: a question is"),
         ("a.csv", b"problem\n\xff", "utf-8"),
         ("a.csv", b'problem,answer,canary\n"a\n', "line"),
         ("a.parquet", b"PAR1", "minvenus[parquet]"),
