@@ -12,10 +12,11 @@
     report.json      the numbers of the newest command, with the accuracy of each question: two of
                      them can be compared
 
-Other settings or files are refused: mixed runs are an evaluation of nothing. A line is on the disk
-before the next run counts; the torn last line of a killed process is dropped. A run that is made
-again has a second line, and the newest one counts. Lines hold no grades, so the same runs can be
-graded by any grader, at any time. A lock keeps other processes out. Memory holds no rollouts.
+Other settings or files are refused: an accuracy over runs with mixed settings means nothing. A run
+counts once its line is on the disk; a last line that a killed process left incomplete is cut off.
+A run that is made again has a second line, and the newest one counts. Lines hold no grades, so the
+same runs can be graded by any grader, at any time. A lock keeps other processes out. Rollouts are
+not kept in memory.
 """
 
 import json
@@ -107,7 +108,7 @@ class ResultsFile:
         return [(question, run) for question, run in runs if (question.id, run) not in self.runs]
 
     def forget_failed(self) -> None:
-        """Runs that ended in an error are missing again. Their lines stay until others follow."""
+        """Count runs that ended in an error as missing. Their lines stay in the file."""
         self.runs = {key: result for key, result in self.runs.items()
                      if result.termination != "error"}
 
@@ -218,8 +219,8 @@ def drop_torn_line(path: Path) -> None:
 
 
 def graded(results: list[RunResult], grader: WordGrader | Judge) -> list[RunResult]:
-    """The runs with their verdicts. All of them in one call: a judge finds what it knows in its
-    cache, and few unknown verdicts beside many of those are no failing judge."""
+    """The runs with their verdicts. All are graded in one call: few unknown verdicts among many are
+    no failing judge, and a judge does not ask again about those in its cache."""
     questions = [result.question for result in results]
     answers = [result.answer for result in results]
     grades = grader.grade(questions, answers)
