@@ -1,4 +1,4 @@
-"""Rollouts of a training step with all of their reward arithmetic, one JSON line each, and back.
+"""Files with the rollouts of a training step and all their reward arithmetic, a JSON line for each.
 
     {"format": "minvenus credit 2", "step": 20, "group": 0, "gain_policy": "current",
      "recipe": {...}, "rollout": {...}, "truth_logprobs": [[-1.5, -2.25], null, ...],
@@ -6,8 +6,8 @@
 
 `rollout` is that of agent/record.py. `truth_logprobs` has an entry per turn: the log-probs of the
 truth's tokens before it. `outcome` is the score of the answer before any penalty. `arithmetic` is
-a RolloutCredit. A file is one whole batch, because normalisation and IG-Scale are over all of
-its lines. Reading computes the credit again and refuses a file that disagrees.
+a RolloutCredit. A file holds a whole batch, because IG-Scale is over all of it. Reading computes
+the credit again, and refuses a file whose arithmetic differs.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""Files that an X-ray can be made of, read into cases: rollouts and their numbers.
+"""Reads the files that an X-ray can show into cases: rollouts with their numbers.
 
     RUN/rollouts/step-*.jsonl    a training batch with its reward arithmetic (saved.py)
     trajectory.json              of infer.py
     results.jsonl                of eval.py: rollouts, grouped by question
 
-Those of the last two were not scored when they were made. A `Scorer` can do it later.
+Rollouts of the last two have no log P(answer). A `Scorer` computes it.
 """
 
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class Case:
         return self.sample.rollout
 
     def trained(self) -> dict[str, Credited]:
-        """Its numbers if they reach to advantages; those of a trajectory without a group do not."""
+        """Its numbers if they include advantages: a trajectory without a group has none."""
         return {name: credited for name, credited in self.under.items() if credited.grouped}
 
 
@@ -102,7 +102,7 @@ def read_case(where: str, record: dict) -> Case:
 
 
 def scored(case: Case, scorer: Scorer) -> Case:
-    """The case with log-probs of the truth before each turn, and what follows from them."""
+    """The case with log-probs of the truth before each turn, and the numbers computed from them."""
     rollout = case.rollout
     if not spells(scorer.tokenizer, rollout):
         raise ConfigError(f"the ids of {case.group} were made with another tokenizer than that of "

@@ -1,12 +1,12 @@
-"""The reward X-ray: rollouts turn by turn, and how every number of their rewards came about.
+"""The reward X-ray: a page of rollouts, turn by turn, with the origin of every reward number.
 
     write_page("runs/igpo/rollouts/step-00000020.jsonl", "xray.html")     a training batch
     write_page(..., group="3")                                            one group of it
     write_page("runs/infer/trajectory.json", "xray.html", scorer=s)       scored by a model
 
 source.py reads the file, explain.py gives the numbers, turn_card.py shows a turn. The page is one
-HTML file, a tree that opens and folds: groups, their rollouts, and in a turn its texts and numbers,
-under several recipes side by side. No script is needed.
+HTML file without scripts. Groups open to show their rollouts, and rollouts to show their turns,
+with texts and numbers under several recipes side by side.
 """
 
 import re
@@ -102,7 +102,8 @@ def introduction(case: Case) -> list[Html]:
 
 
 def group_box(group: list[Case], is_open: bool) -> Html:
-    """What a group's rewards are normalised with, log P(answer) along its turns, its rollouts."""
+    """A group: a plot of log P(answer) along the turns, what rewards are normalised with, rollouts.
+    """
     question = group[0].rollout.question
     parts: list[Content] = [pairs([("true answer", " / ".join(question.answers))])]
     trained = group[0].trained()
@@ -141,7 +142,7 @@ def belief_plot(group: list[Case]) -> Html | None:
 
 
 def rollout_box(case: Case, name: str) -> Html:
-    """A line with a strip of letters for each recipe; when it is opened, a card for each turn."""
+    """A line with the turns as letters, once for each recipe; opened, it shows a card per turn."""
     rollout = case.rollout
     outcome = case.sample.outcome
     strips = [strip(case, recipe) for recipe in case.trained() or [""]]
@@ -158,7 +159,8 @@ def rollout_box(case: Case, name: str) -> Html:
 
 
 def strip(case: Case, recipe: str) -> Html:
-    """A letter for each turn, coloured by advantage; "" stands for no recipe."""
+    """A letter for each turn, coloured by its advantage under the recipe; without colour if "".
+    """
     letters = [el("small", recipe)]
     for t, turn in enumerate(case.rollout.turns):
         colour = "none"

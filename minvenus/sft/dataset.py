@@ -1,7 +1,7 @@
 """Clean trajectories as token streams, held in memory: five bytes a token.
 
-Trajectories that are too long are dropped and counted: cut off, they would teach to search without
-an answer.
+Trajectories that are too long are dropped and counted. Cut off instead, they would teach the model
+to search without ever answering.
 """
 
 from collections.abc import Iterable

@@ -64,8 +64,8 @@ def call_turn(text: str) -> str | None:
 
 
 def first_call_turn(text: str) -> str | None:
-    """A raw turn, of whose calls only the first counts: as `call_turn`, but a turn that calls a tool
-    which is not ours stays as it is, to be pruned by the tool's name."""
+    """A raw turn reduced to its first thought and call, as by `call_turn`. A turn whose first call
+    is to a tool that is not ours stays as it is, to be pruned by the tool's name."""
     call = first_call(text)
     if call and tool_of(call) not in ALLOWED_ARGS:
         return text

@@ -200,7 +200,8 @@ def test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answe
     with yes_to({"Italy's Rome"}) as server:
         assert graded(judge_at(server, cache="kept"), "Italy's Rome") == 1.0
         judge = judge_at(server, cache="kept")
-        assert graded(judge, "Italy's Rome ", replace(CAPITAL, id="other")) == 1.0 and len(server.seen) == 1
+        assert graded(judge, "Italy's Rome ", replace(CAPITAL, id="other")) == 1.0
+        assert len(server.seen) == 1
         graded(judge, "Milan")
         graded(judge, "Italy's Rome", replace(CAPITAL, text="And of Lombardy?"))
         graded(judge, "Italy's Rome", replace(CAPITAL, answers=["Rome"]))

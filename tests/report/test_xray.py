@@ -89,8 +89,8 @@ def test_a_run_that_scored_nothing_says_so_and_shows_no_gains(tmp_path):
 def test_a_group_that_ends_alike_is_remarked_upon_and_its_plot_has_all_rollouts(tmp_path):
     right, malformed = rollout([visit(), answer()]), rollout([visit(), BROKEN])
     rollouts = [right, right, right, malformed]  # whose last outcome is its penalty
-    page = Part.of(xray(tmp_path, saved_batch(rollouts, [0, 0, 1, 1], [1, 1, 0, 0], Recipe.paper())))
-    alike, different = page.all("group")
+    batch = saved_batch(rollouts, [0, 0, 1, 1], [1, 1, 0, 0], Recipe.paper())
+    alike, different = Part.of(xray(tmp_path, batch)).all("group")
     assert "All 2 rollouts have the same outcome, 1:" in alike.texts("remark")[0]
     assert not different.all("remark") and alike.get("open") and not different.get("open")
     titles = [line.text for line in alike.element.iter(SVG + "title")]
@@ -132,7 +132,8 @@ def test_what_was_recorded_of_a_turn_is_shown_whatever_its_text_says(tmp_path):
     made = rollout([search(), answer()])
     recorded = replace(made.turns[0], malformed=True, tool_error="timeout", discarded=["duplicate"])
     made = replace(made, turns=[recorded, made.turns[1]])
-    first, last = Part.of(xray(tmp_path, saved_batch([made], [0], [1.0], Recipe.paper()))).all("turn")
+    batch = saved_batch([made], [0], [1.0], Recipe.paper())
+    first, last = Part.of(xray(tmp_path, batch)).all("turn")
     assert first.texts("notice") == [
         "✗ malformed: recorded as malformed when it was sampled",
         "the tool reported an error: timeout",
