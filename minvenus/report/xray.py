@@ -58,18 +58,16 @@ def write_page(source_path, out_path, group: str | None = None,
     scorer   gives log P(answer) before every turn of a rollout that has none
     """
     path = Path(source_path)
-    cases, facts = read_source(path, group, scorer)
-    groups: dict[str, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(case.group, []).append(case)
-    parts = introduction(cases[0])
-    for i, members in enumerate(groups.values()):
-        parts.append(group_box(members, is_open=i == 0))
+    groups, facts = read_source(path, group, scorer)
+    boxes = []
+    for name, cases in groups.items():
+        boxes.append(group_box(name, cases, is_open=not boxes))
+    parts = [introduction(cases[0]), boxes]
 
     document = page(f"Rollouts of {path.name}", parts, LEDE, facts, "reward X-ray")
     if len(document) > LARGEST:
-        raise ConfigError(f"{path} has {len(cases)} rollouts, too many for one page: choose one "
-                          f"--group of {', '.join(groups)}")
+        raise ConfigError(f"{path} has too many rollouts for one page: choose one --group of "
+                          f"{', '.join(groups)}")
     return write_text(out_path, document)
 
 
@@ -101,7 +99,7 @@ def introduction(case: Case) -> list[Html]:
 # ------------------------------------------------------------------------------ groups and rollouts
 
 
-def group_box(group: list[Case], is_open: bool) -> Html:
+def group_box(name: str, group: list[Case], is_open: bool) -> Html:
     """A group: a plot of log P(answer) along the turns, what rewards are normalised with, rollouts.
     """
     question = group[0].rollout.question
@@ -124,7 +122,7 @@ def group_box(group: list[Case], is_open: bool) -> Html:
     parts.append(arithmetic("what its rewards are compared with", explain.group_steps, under))
     for number, case in enumerate(group, start=1):
         parts.append(rollout_box(case, f"rollout {number}"))
-    return details(f"{group[0].group}: {question.text}", parts, class_="group", is_open=is_open)
+    return details(f"{name}: {question.text}", parts, class_="group", is_open=is_open)
 
 
 def belief_plot(group: list[Case]) -> Html | None:

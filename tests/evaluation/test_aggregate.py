@@ -192,8 +192,8 @@ def test_the_paired_difference_by_hand():
 
 
 def test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing():
-    a = runs_of("q0:NNN q1:YNN q2:YYN q3:YYY q4:NNY")
-    b = report_of("q0:Y q1:N q2:Y q3:N q4:Y")
+    a = runs_of(" ".join(f"q{i}:{'Y' * i + 'N' * (9 - i)}" for i in range(9)))
+    b = report_of("q0:Y q1:N q2:Y q3:N q4:Y q5:N q6:Y q7:N q8:Y")
     there = compare(summarise(a, "exact match"), b)
     back = compare(b, summarise(a, "exact match"))
     assert compare(summarise(a[::-1], "exact match"), b) == there

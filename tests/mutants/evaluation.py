@@ -235,7 +235,7 @@ MUTANTS = (
         51,
         "the interval counts runs and not questions",
         NUMBERS + "test_the_interval_counts_questions_and_not_their_runs",
-        (AGGREGATE + "accuracy", "len(questions))", "len(verdicts))"),
+        (AGGREGATE + "accuracy", "len(questions))", "len(known))"),
     ),
     mutant(
         51,

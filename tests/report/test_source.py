@@ -76,7 +76,7 @@ def test_a_run_that_failed_shows_its_reason_and_no_format_error(tmp_path):
 
 
 def test_a_scored_trajectory_has_beliefs_and_gains_but_nothing_that_needs_a_group(tmp_path):
-    [case], _ = read_source(saved(tmp_path, rollout_to_json(MADE)), None, SCORER)
+    [[case]] = read_source(saved(tmp_path, rollout_to_json(MADE)), None, SCORER)[0].values()
     start, _, _, first, _, second = case.sample.truth_logprobs
     beliefs = [belief(row, "log_prob") for row in (start, first, second)]
     gains = [f"{after - before:.6g}" for before, after in pairwise(beliefs)]
@@ -102,7 +102,7 @@ def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
 
 def test_a_rollout_must_fit_the_models_context_and_its_tokenizer(tmp_path):
     made = rollout([search(), visit(), answer()])
-    [case], _ = read_source(saved(tmp_path, rollout_to_json(made)), None, None)
+    [[case]] = read_source(saved(tmp_path, rollout_to_json(made)), None, None)[0].values()
     longest = len(made.tokens) + len(wrap_truth("cat", TOKENIZER, SCORER.recipe).ids)  # both
     scored(case, replace(SCORER, context=longest))
     words = rf"tokens and its answer \d+; a model takes {longest - 1} at most"
@@ -119,7 +119,7 @@ def test_a_model_folder_scores_the_answer_before_every_turn_as_a_fresh_forward_d
     model, made = Qwen3(shape, seed=3), rollout([search(), visit(), answer()])
     weights.save(model, tmp_path / "model", TOKENIZER.files)
     scorer = Scorer("m", *load_scorer(tmp_path / "model"), LEAD_IN)
-    [case], _ = read_source(saved(tmp_path, rollout_to_json(made)), None, scorer)
+    [[case]] = read_source(saved(tmp_path, rollout_to_json(made)), None, scorer)[0].values()
     wrapped = wrap_truth("cat", TOKENIZER, LEAD_IN)
     for turn, row in zip(made.turns, case.sample.truth_logprobs, strict=True):
         tokens = [*made.tokens[: turn.start], *wrapped.ids]

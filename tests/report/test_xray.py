@@ -45,6 +45,8 @@ def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
     batch = random_batch(3, Recipe.released(gamma=0.9))
     page = Part.of(xray(tmp_path, batch))
     assert [pair[0].words for pair in page.all("glossary")[1]] == ["this run", *RECIPES]
+    html = (tmp_path / "xray.html").read_text(encoding="utf-8")
+    assert "<h1>Rollouts of step-00000019.jsonl" in html and "the policy itself, before" in html
     credit = batch.credit
     for i, shown in enumerate(page.all("rollout")):
         turns = [turn.numbers("this run") for turn in shown.all("turn")]
@@ -165,7 +167,7 @@ def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refus
     monkeypatch.setattr("minvenus.report.xray.LARGEST", 1000)
     with pytest.raises(ConfigError, match="training batch with its own numbers: leave out the mod"):
         xray(tmp_path, group_of_four(), scorer=SCORER)
-    with pytest.raises(ConfigError, match="4 rollouts, too many for one page: choose one --group"):
+    with pytest.raises(ConfigError, match="too many rollouts for one page: choose one --group"):
         xray(tmp_path, group_of_four())
 
 
