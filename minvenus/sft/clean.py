@@ -47,7 +47,6 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT, prompt_mode: PromptM
         return None, "not_answered", counts
 
     messages, fault = read_messages(record, system_prompt, prompt_mode)
-    before = {message["content"] for message in messages}
     if raw:
         messages = normalised(messages, counts)
         fault = None if messages else "raw_clean_failed"
@@ -56,7 +55,6 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT, prompt_mode: PromptM
 
     counts["turns_in"] = agent_turns(messages) + counts["unreadable_tool_turns_removed"]
     messages = clean_messages(messages, counts)
-    counts["messages_repaired"] = sum(message["content"] not in before for message in messages)
     fault = validate(messages)
     counts["turns_dropped" if fault else "turns_kept"] = agent_turns(messages)
     if fault:
@@ -136,12 +134,18 @@ def normalised(messages: list[dict], counts: Counter) -> list[dict]:
             text = rewrite.first_call_turn(rewrite.lower_tags(turn["content"]))
             observation = rewrite.wrapped_observation(following["content"])
             if text:
-                pairs += [turn | {"content": text}, following | {"content": observation}]
+                pairs += [with_content(turn, text), with_content(following, observation)]
     turns = agent_turns(middle)
     observations = len(middle) - turns
     counts["unreadable_tool_turns_removed"] = turns - len(pairs) // 2
     counts["unreadable_tool_response_turns_removed"] = observations - len(pairs) // 2
-    return [system, question | {"role": "user"}, *pairs, {"role": "assistant", "content": answer}]
+    answered = with_content(last, answer) | {"role": "assistant"}
+    return [system, question | {"role": "user"}, *pairs, answered]
+
+
+def with_content(message: dict, text: str) -> dict:
+    """The message with another text. The raw one stays beside it, to count what was repaired."""
+    return message | {"content": text, "raw": message["content"]}
 
 
 # ------------------------------------------------------------------------ prune, rewrite and dedup
@@ -170,6 +174,7 @@ def clean_messages(messages: list[dict], counts: Counter) -> list[dict]:
                 continue
             if not (user_fault(text, i) or rewrite.is_wrapped(text)):
                 text = rewrite.wrapped_observation(text)
+        counts["messages_repaired"] += text != message.get("raw", message["content"])
         cleaned.append({"role": role, "content": text})
     return cleaned
 
@@ -204,7 +209,7 @@ def signature_of(text: str) -> tuple | None:
 
 
 def validate(messages: list[dict]) -> str | None:
-    """The name of the first rule that a trajectory breaks, or None."""
+    """The name of the first fault, in the order of the messages; None if there is none."""
     if len(messages) < 3:
         return "too_short"
     last = len(messages) - 1
