@@ -25,15 +25,14 @@ import tempfile
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from minvenus.config import ConfigError, check, one_of
 from minvenus.console import table
 from minvenus.experiments.results import Table
+from minvenus.files import read_records
 from minvenus.igpo.credit import Credit, assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import SavedBatch
-from minvenus.report.source import read_records
 from minvenus.report.xray import write_page
 from minvenus.setting import setting
 from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn
@@ -105,10 +104,10 @@ def main(config: CreditConfig) -> str:
     if config.example:
         name = config.example
         description, rollouts = EXAMPLES[name]
-        records: list[tuple[str, Any]] = [(name, rollout) for rollout in rollouts]
+        records = [(name, rollout) for rollout in rollouts]
     else:
         name = description = str(config.file)
-        records = read_records(Path(name))
+        records = list(read_records(name))
     samples = read_samples(records)
     has_gains = any("gains" in record for _, record in records)
     if config.recipe.gain == "prob" and has_gains:
@@ -194,7 +193,7 @@ class Record:
         return Sample(rollout, logprobs, float(self.outcome), self.group)
 
 
-def read_samples(records: list[tuple[str, Any]]) -> list[Sample]:
+def read_samples(records: list[tuple[str, dict]]) -> list[Sample]:
     """The rollouts of a file, given as (place in the file, record)."""
     rollouts = [read_record(record, where) for where, record in records]
     if not rollouts:
@@ -203,7 +202,7 @@ def read_samples(records: list[tuple[str, Any]]) -> list[Sample]:
     return [rollout.sample(-1.0 - highest) for rollout in rollouts]   # so log P is -1 at most
 
 
-def read_record(record: Any, where: str) -> Record:
+def read_record(record: dict, where: str) -> Record:
     try:
         return Record(**record)
     except TypeError:
