@@ -71,7 +71,6 @@ NO_FLAG = "follows no flag that takes it. Valid flags: --"
     ("wrong", "words"),
     [
         (["--step", "3"], ["unknown flag --step", "did you mean --steps?", "--no-shuffle"]),
-        (["--stepz=3"], ["unknown flag --stepz", "--steps"]),
         (["stray"], ["'stray' " + NO_FLAG]),
         (["--steps", "three"], ["--steps", "three"]),
         (["--steps", "0"], ["steps must be a whole number of at least 1, got 0"]),
@@ -84,9 +83,7 @@ NO_FLAG = "follows no flag that takes it. Valid flags: --"
         (["--config", "nowhere.json"], ["nowhere.json does not exist"]),
         ({"stepz": 3}, ["unknown keys stepz", "learning_rate"]),  # the content of a --config FILE
         ({"steps": "3"}, ["of at least 1, got '3'"]),
-        ({"steps": True}, ["of at least 1, got True"]),
         ({"mode": "quick"}, ["one of fast, exact"]),
-        ({"name": None}, ["name must be text"]),
         ({"files": ["a"]}, ["files must be"]),
         ({"recipe": {"gama": 1.0}}, ["unknown keys gama"]),
         (

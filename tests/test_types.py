@@ -19,10 +19,6 @@ def rollout(**changes):
     return Rollout(**(fields | changes))
 
 
-def test_a_consistent_rollout_is_accepted_and_a_log_prob_of_zero_is_a_log_prob():
-    assert rollout().logprobs[2] == 0.0
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -2,7 +2,6 @@
 anything is computed twice, and every rollout gets its turn."""
 
 import random
-import threading
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -178,28 +177,6 @@ def test_those_that_wait_when_the_user_stops_end_once():
         assert (rollout.termination, rollout.error) == ("error", "stopped by the user")
         assert rollout.turns[-1].seconds < 60
     assert not any(rollout.sampled), "the last one, before its first turn"
-
-
-def test_a_rollout_keeps_its_pages_while_its_tool_takes_long_and_others_run_through():
-    """The slow one is the oldest; four others share the rest of the pool, two at a time."""
-    release, ended = threading.Event(), []
-
-    def watch(event, episode):
-        ended.extend([episode.question.id] if event == "end" else [])
-        if len(ended) == 4:
-            release.set()
-
-    policy = policy_for([search(), answer()], pages=3 * ONE, page_size=PAGE)
-    slow = Tools(search=lambda queries: "late" if release.wait(60) else "never")
-    questions = [Question(f"q{i}", "Pet?", ["cat"]) for i in range(5)]
-    scripted.run_groups(
-        policy,
-        budget(6, CONTEXT, tool_threads=3),
-        lambda q: Tools() if q.id != "q0" else slow,
-        questions,
-        watch=watch,
-    )
-    assert ended[-1] == "q0" and len(ended) == 5 and policy.engine.counters().preemptions == 0
 
 
 # --------------------------------------------------------------------------------- the shipped loop

@@ -150,7 +150,7 @@ MUTANTS = (
         54,
         "a prompt alone that is too long for the server ends like a full context",
         "agent/test_remote.py::"
-        "test_a_server_that_calls_the_prompt_alone_too_long_is_a_failure_with_its_reason",
+        "test_a_prompt_that_stays_too_long_ends_the_rollout_without_a_format_error",
         ("minvenus.agent.rollout:RolloutLoop._read_turn", " and episode.turns:", ":"),
     ),
     mutant(

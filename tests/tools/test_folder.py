@@ -139,17 +139,6 @@ def test_words_ignore_case_width_and_punctuation_and_chinese_has_one_per_charact
     assert split == ["the", "river", "museum", "s", "2nd", "floor", "strasse", "北", "京"]
 
 
-@given(
-    st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), max_size=6),
-    st.sampled_from("abcde"),
-)
-def test_a_text_is_found_exactly_if_it_shares_a_word_and_equal_scores_keep_their_order(texts, word):
-    result = bm25([Counter(text.split()) for text in texts], word)
-    assert sorted(result) == [i for i, text in enumerate(texts) if word in text.split()]
-    assert all(score > 0 for score in result.values())
-    assert list(result) == sorted(result, key=lambda i: (-result[i], i))
-
-
 def test_evidence_has_whole_passages_in_the_order_of_the_page_or_the_summary_says_why_not():
     page = Document("alpha one\nbeta\ngamma two\nalpha alpha three")
     evidence = "alpha one\ngamma two\nalpha alpha three"

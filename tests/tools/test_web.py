@@ -207,15 +207,16 @@ def test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_i
     with serve(answer) as server:
         monkeypatch.setenv("SERPER_BASE_URL", server.url)
         monkeypatch.setenv("JINA_BASE_URL", server.url)
-        failing, *_ = seen(make_tools(f"record:{tmp_path}/tape"))
+        tape = tmp_path / "new" / "tape #1?.sqlite"
+        failing, *_ = seen(make_tools(f"record:{tape}"))
         assert "status 400" in failing.text and "no results" in failing.text
-        recorded = seen(make_tools(f"record:{tmp_path}/tape"))
+        recorded = seen(make_tools(f"record:{tape}"))
         searches = [json.loads(body)["q"] for method, *_, body in server.seen if method == "POST"]
     assert searches.count("good") == 1, "what is there is not asked for again"
     assert [result.error for result in recorded] == [None, None, "http", None, "refused"]
     assert "error" not in recorded[0].text and "status 400" in recorded[1].text
 
-    [tape] = tmp_path.iterdir()
+    assert [path.name for path in tape.parent.iterdir()] == [tape.name], "one file"
     assert b"[key]" in tape.read_bytes() and b"the key of" not in tape.read_bytes()
     for variable in ("SERPER_API_KEY", "SERPER_BASE_URL", "JINA_BASE_URL"):
         monkeypatch.delenv(variable)
