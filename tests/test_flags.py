@@ -2,9 +2,7 @@
 words."""
 
 import json
-import sys
 from dataclasses import asdict, dataclass, fields, replace
-from types import SimpleNamespace
 from typing import Literal
 
 import pytest
@@ -40,20 +38,6 @@ def refused(argv, capsys) -> str:
         parse_flags(Example, argv)
     assert caught.value.code == 2
     return capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("module", "command", "shown"),
-    [
-        ("minvenus.sft.__main__", "", "python -m minvenus.sft [-h]"),
-        ("minvenus.experiments.__main__", "lab", "python -m minvenus.experiments lab [-h]"),
-    ],
-)
-def test_the_usage_of_a_module_is_what_one_types(monkeypatch, capsys, module, command, shown):
-    monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=module))
-    with pytest.raises(SystemExit):
-        parse_flags(Example, ["--help"], command=command)
-    assert capsys.readouterr().out.startswith(f"usage: {shown}")
 
 
 def test_every_kind_of_field_has_its_flag():

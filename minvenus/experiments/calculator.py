@@ -107,7 +107,7 @@ def main(config: CreditConfig) -> str:
     else:
         name = description = str(config.file)
         records = read_records(Path(name))
-    samples = read_samples(records)
+    samples = read_samples(records, description)
     if config.recipe.gain == "prob" and any("gains" in record for _, record in records):
         raise ConfigError("the gain prob needs logprobs: "
                           "a gain in log P does not say by how much P rose")
@@ -117,7 +117,7 @@ def main(config: CreditConfig) -> str:
         raise ConfigError(f"{name}: {error}") from None
 
     if config.page:
-        return f"page: {write_xray(samples, credit, config, description)}"
+        return f"page: {write_xray(samples, credit, config)}"
     if config.json:
         return as_json(samples, credit)
 
@@ -166,7 +166,7 @@ class Record:
         """By how much the gains have raised log P(truth) before each turn."""
         return list(accumulate((gain or 0.0 for gain in self.gains or []), initial=0.0))
 
-    def sample(self, start: float) -> Sample:
+    def sample(self, start: float, title: str) -> Sample:
         """A sample whose turns have a kind, one token and no words. Gains rise from `start`."""
         turns = []
         for t, kind in enumerate(self.kinds):
@@ -174,7 +174,7 @@ class Record:
             turns.append(Turn(kind, t, t + 1, text="", observation="", malformed=malformed))
         turns[-1] = replace(turns[-1], text=ANSWER, observation=None)
         n = len(turns)
-        question = Question("0", "(not known)", [UNKNOWN])
+        question = Question(f"{self.group}", title, [UNKNOWN])
         rollout = Rollout(question, [0] * n, [False] * n, [None] * n, turns, "answered")
 
         logprobs: list[list[float] | None] = [[start + rise] for rise in self.rises()]
@@ -183,13 +183,15 @@ class Record:
         return Sample(rollout, logprobs, float(self.outcome), self.group)
 
 
-def read_samples(records: list[tuple[str, Any]]) -> list[Sample]:
-    """The rollouts of a file, given as (place in the file, record)."""
+def read_samples(records: list[tuple[str, Any]], title: str = "(not known)") -> list[Sample]:
+    """The rollouts of a file, given as (place in the file, record). The title stands in the place
+    of their question."""
     rollouts = [read_record(record, where) for where, record in records]
     if not rollouts:
         raise ConfigError("there is no rollout")
     highest = max(max(rollout.rises()) for rollout in rollouts)
-    return [rollout.sample(-1.0 - highest) for rollout in rollouts]   # so log P is -1 at most
+    start = -1.0 - highest                                   # so that log P is -1 at most
+    return [rollout.sample(start, title) for rollout in rollouts]
 
 
 def read_record(record: Any, where: str) -> Record:
@@ -269,13 +271,9 @@ def cell(number: float | str | None) -> str:
     return number if isinstance(number, str) else f"{number:+.4f}"
 
 
-def write_xray(samples: list[Sample], credit: Credit, config: CreditConfig, title: str) -> Path:
+def write_xray(samples: list[Sample], credit: Credit, config: CreditConfig) -> Path:
     """The page of a training batch with these numbers."""
-    titled = []
-    for sample in samples:
-        question = Question(f"{sample.group}", title, [UNKNOWN])
-        titled.append(replace(sample, rollout=replace(sample.rollout, question=question)))
-    batch = SavedBatch(0, "given", config.recipe, titled, credit)
+    batch = SavedBatch(0, "given", config.recipe, samples, credit)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / Path(str(config.file or config.example)).name
         lines = [json.dumps(line) + "\n" for line in batch.lines()]

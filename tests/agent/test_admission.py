@@ -107,9 +107,11 @@ def test_any_pool_that_holds_a_group_gives_the_same_rollouts_and_computes_a_fift
     )
 
 
+@pytest.mark.parametrize("tool_threads", [None, 4])
 @pytest.mark.parametrize("pages", [ONE, 2 * ONE + 5, 3 * ONE + 1])
-def test_a_pool_that_holds_no_group_runs_what_it_holds_of_it(pages):
-    limited = Result(pages, questions=2)
+def test_a_pool_that_holds_no_group_runs_what_it_holds_of_it(pages, tool_threads):
+    """Those that wait for a tool keep their pages."""
+    limited = Result(pages, questions=2, limits=budget(6, CONTEXT, tool_threads=tool_threads))
     same(limited, unlimited(2))
     assert limited.computed <= 1.2 * unlimited(2).computed and limited.counters.preemptions == 0
     assert limited.most_open >= pages // ONE

@@ -78,6 +78,7 @@ def test_every_field_of_a_rollout_is_in_its_record():
     changed = replace(
         rollout,
         question=replace(rollout.question, pages=["Peru", "Brazil"]),
+        logprobs=[0.0 if sampled else None for sampled in rollout.sampled],
         turns=[turn, rollout.turns[1]],
         system="other",
         error="why",

@@ -18,7 +18,7 @@ from minvenus.igpo.recipes import RECIPE_WORDS, RECIPES, Recipe
 
 
 def advantages(example: str) -> dict[str, list[list[float]]]:
-    samples = read_samples([("rollout", rollout) for rollout in EXAMPLES[example][1]])
+    samples = read_samples([("", rollout) for rollout in EXAMPLES[example][1]])
     return {name: assign_credit(samples, recipe).advantages for name, recipe in RECIPES.items()}
 
 

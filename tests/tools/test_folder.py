@@ -130,7 +130,9 @@ def test_two_texts_worked_by_hand():
     texts = [Counter(["red", "fish", "red"]), Counter(["blue"])]
     # N = 2, mean length 2; "red" is in one text: idf = ln(1 + 1.5/1.5) = ln 2;
     # f = 2, |d| = 3: norm = 1.5 (0.25 + 0.75 * 1.5)
-    assert bm25(texts, "red") == {0: pytest.approx(math.log(2) * 2 * 2.5 / (2 + 1.5 * 1.375))}
+    red, fish = 2 * 2.5 / (2 + 1.5 * 1.375), 2.5 / (1 + 1.5 * 1.375)
+    assert bm25(texts, "red") == {0: pytest.approx(math.log(2) * red)}
+    assert bm25(texts, "fish red") == {0: pytest.approx(math.log(2) * (red + fish))}
     assert bm25(texts, "green") == {} and bm25(texts, "red red") == bm25(texts, "red")
 
 
