@@ -7,7 +7,7 @@ import pytest
 
 from minvenus.config import ConfigError
 from minvenus.tools import web
-from minvenus.tools.base import ToolCall, run_tool
+from minvenus.tools.base import run_tool, start_tool
 from minvenus.tools.web import LiveTools, make_tools
 from tests.tools.servers import call, observed, serve
 
@@ -33,7 +33,7 @@ def world(names, monkeypatch):
 def search(server, monkeypatch, queries=("rome",), **shown):
     monkeypatch.setenv("SERPER_BASE_URL", server.url + "/search")
     return observed(
-        ToolCall(LiveTools(), "search", {"query": list(queries)}, 450.0).result(), **shown
+        start_tool(LiveTools(), "search", {"query": list(queries)}, 450.0).result(), **shown
     )
 
 
