@@ -10,13 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import train_igpo
-from minvenus.agent.prompt import read_format
-from minvenus.engine import Engine
-from minvenus.evaluation.questions import open_questions
-from minvenus.model.weights import start_folder
-from minvenus.train.checkpoint import load_start
-from minvenus.train.settings import IGPOConfig
 from minvenus.types import Question
 from tests.agent import scripted
 from tests.agent.scripted import TOKENIZER, Tools, answer, budget, policy_for, search, visit
@@ -179,32 +172,3 @@ def test_those_that_wait_when_the_user_stops_end_once():
         assert (rollout.termination, rollout.error) == ("error", "stopped by the user")
         assert rollout.turns[-1].seconds < 60
     assert not any(rollout.sampled), "the last one, before its first turn"
-
-
-# --------------------------------------------------------------------------------- the shipped loop
-
-
-def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages():
-    """The tiny model on the toy web, with real draws."""
-    config = IGPOConfig(device="cpu", questions=3, group=3, hops=2, max_context=512)
-    model, tokenizer = load_start(config)
-    source = replace(open_questions("toyweb", "toyweb", 5, hops=2, limit=0), per_step=3)
-    told = read_format(start_folder(config.model), config.like, config.system_prompt)
-    results, pages = [], 1000
-    for _ in range(2):
-        engine = Engine(model, pages, train_igpo.PAGE_SIZE, vocab_limit=tokenizer.size)
-        loop = train_igpo.rollout_loop(config, told, source, engine, tokenizer)
-        samples = []
-        for episodes in train_igpo.rollouts(loop, source, 1, config.group):
-            samples += train_igpo.score_truth(engine, episodes, tokenizer, config)
-        samples.sort(key=lambda sample: (sample.group, sample.number))
-        done = engine.counters()
-        results.append((samples, done.prefilled + done.decoded + done.scored))
-        pages = 512 // train_igpo.PAGE_SIZE
-    (every, computed), (limited, again) = results
-    assert [e.rollout.tokens for e in every] == [
-        e.rollout.tokens for e in limited
-    ] and again <= 1.2 * computed
-    for own, other in zip(every, limited, strict=True):
-        for a, b in zip(own.truth_logprobs, other.truth_logprobs, strict=True):
-            assert (a is None) == (b is None) and (a is None or a == pytest.approx(b, abs=1e-4))

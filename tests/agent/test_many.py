@@ -41,12 +41,10 @@ def test_a_group_shares_its_prompt_and_each_rollout_has_its_own_tools():
         lambda name, turn, attempt: search(name.replace("/", " ")) if turn == 0 else answer(name)
     )
     groups = scripted.run_groups(policy, tools=tools_for, questions=questions, n=4)
-    answers = [[final_answer(rollout.turns) for rollout in group] for group in groups]
-    assert answers == [[f"0/q{i}/{k}" for k in range(4)] for i in range(3)]
-    assert [name for name, _ in made] == ["q0"] * 4 + ["q1"] * 4 + ["q2"] * 4
-    assert [tools.seen for _, tools in made] == [
-        [("search", f"0 q{i} {k}")] for i in range(3) for k in range(4)
-    ]
+    answers = [final_answer(rollout.turns) for group in groups for rollout in group]
+    assert answers == [f"0/q{i}/{k}" for i in range(3) for k in range(4)]
+    searches = [(name, *tools.seen) for name, tools in made]
+    assert searches == [(f"q{i}", ("search", f"0 q{i} {k}")) for i in range(3) for k in range(4)]
     shared = sum(len(prompt_ids(TOKENIZER, scripted.SYSTEM, q.text)) - 1 for q in questions) * 3
     assert policy.engine.counters().shared == shared, "the prompt is computed once for its group"
 

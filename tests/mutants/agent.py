@@ -9,8 +9,7 @@ MUTANTS = (
     mutant(
         61,
         "rollouts start whether there is room or not",
-        "agent/test_admission.py::"
-        "test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages",
+        "agent/test_admission.py::test_a_pool_that_holds_no_group_runs_what_it_holds_of_it",
         ("minvenus.agent.policy:LocalWriter._has_room", "<= pool.count", "< float('inf')"),
     ),
     mutant(

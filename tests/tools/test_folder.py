@@ -7,12 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import Extract, SearchHit, run_tool
-from minvenus.tools.folder import EVIDENCE, Document, FolderTools, bm25, words
+from minvenus.tools.folder import Document, FolderTools, bm25, words
 
 RIVER = (
     "# The river museum\n\nIt shows boats.\nIt was founded in 1907 by Ada Stone.\nIt is cheap.\n"
@@ -168,13 +166,3 @@ def test_a_long_line_is_divided_at_sentences_and_a_long_sentence_anywhere():
         "x" * 300,
         "x" * 5,
     ]
-
-
-@given(
-    st.text(st.sampled_from("ab c.\n。"), max_size=3000).filter(str.strip),
-    st.text(st.sampled_from("ab c")),
-)
-def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
-    extract = Document(text).extract(goal)
-    assert extract.evidence and len(extract.evidence) <= EVIDENCE and len(extract.summary) <= 300
-    assert all(line in text for line in extract.evidence.splitlines())
