@@ -1,4 +1,4 @@
-"""From settings to a loop: which model is loaded, what it is told, how it samples, its limits."""
+"""From settings to a turn loop: the model, its prompt, its sampling and its limits."""
 
 from collections.abc import Callable
 from dataclasses import fields, replace

@@ -129,7 +129,7 @@ def train_all(name: str, config: LabConfig) -> Runs:
 
 
 def train(gains: Gains, recipe: Recipe, seed: int, config: LabConfig) -> Curves:
-    """Success and turns of the policy after 0, 1, 2, ... updates."""
+    """Probability of success and mean number of turns after 0, 1, 2, ... updates."""
     logits = np.tile(np.log(START), (len(gains.right), 1))              # [hops, 3]
     curves: Curves = {"success": {}, "turns": {}}
     for step in range(config.steps):
@@ -179,8 +179,8 @@ class LabRollout:
 def sample(
     gains: Gains, probs: np.ndarray, visits: int, count: int, rng: np.random.Generator
 ) -> list[LabRollout]:
-    """`count` rollouts. The draws do not depend on the table: the same generator gives every
-    method the same luck."""
+    """`count` rollouts. What is drawn does not depend on the table: the same generator gives every
+    method the same random numbers."""
     draws = rng.random((count, visits)).tolist()
     visit_noise, search_noise = rng.standard_normal((2, count, visits)).tolist()
     bounds = probs.cumsum(axis=1)[:, :2].tolist()                       # [hops, 2]

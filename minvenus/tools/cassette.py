@@ -3,10 +3,10 @@
     calls(key, value)     key = one query or page as JSON, value = its result as JSON; or
                           key = "failed " and that, value = [kind, message] of the newest failure
 
-While recording, a result that is in the file is not asked for again, so the recorded run sees what
-a replay will see. A failure is: a timeout must not become what a page says for ever. A replay
-repeats a result, else the failure. A call that is not there stops the run: shown to the model as a
-web error, it would change the experiment.
+While recording, a result that is in the file is taken from there, so the recorded run sees what a
+replay will see. What has failed is asked for again: a timeout must not become what a page says for
+ever. A replay repeats a result, else the failure. A call that is not there stops the run: shown to
+the model as a web error, it would change the experiment.
 
 Every row is one transaction, so a killed process leaves whole rows only. Threads share one
 connection under a lock; several processes may record into the same file. The judge keeps its

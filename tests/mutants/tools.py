@@ -122,7 +122,7 @@ MUTANTS = (
     mutant(
         55,
         "an empty result is recorded for ever",
-        WEB + "test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_is_kept",
+        WEB + "test_a_reply_without_results_is_a_typed_error_with_words",
         ("minvenus.tools.web:LiveTools._search", "if not hits:", "if hits is None:"),
     ),
     mutant(

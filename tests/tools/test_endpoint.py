@@ -355,11 +355,9 @@ def test_an_address_or_a_key_that_cannot_be_used_is_refused_without_showing_it(
 def test_the_documentation_has_every_environment_variable_that_the_code_reads_and_no_other():
     files = [*ROOT.glob("*.py"), *(ROOT / "minvenus").rglob("*.py")]
     source = "\n".join(file.read_text() for file in files)
-    prefixes = re.findall(r'from_environment\(\s*"([A-Z]+)"', source)
-    services = "|".join([*prefixes, *re.findall(r'"([A-Z]+)_API_KEY"', source)])
-    read = set(re.findall(rf'"((?:{services})_[A-Z_]+)"', source))
-    read |= set(re.findall(r'(?:setting\(|environ\.get\(|environ\[)"([A-Z_]+)"', source))
-    for prefix in prefixes:
+    read = set(re.findall(r'"([A-Z]+_(?:BASE_URL|MODEL|API_KEY|TEMPERATURE))"', source))
+    read |= set(re.findall(r'(?<!from_)environ(?:ment\(|\.get\(|\[)"([A-Z_]+)"', source))
+    for prefix in re.findall(r'from_environment\(\s*"([A-Z]+)"', source):
         read |= {f"{prefix}_BASE_URL", f"{prefix}_MODEL", f"{prefix}_API_KEY"}
     assert {"JUDGE_MODEL", "SERPER_API_KEY", "EXTRACT_BASE_URL", "POLICY_API_KEY"} <= read
     page = (ROOT / "docs" / "evaluation.md").read_text()
