@@ -1,5 +1,5 @@
-"""The terminal of a long run: one progress line, text tables, Ctrl-C as a request to stop, and
-errors in one line."""
+"""What a command shows on a terminal: a progress line, tables, errors in one line; and signals that
+ask a run to stop."""
 
 import io
 import os
@@ -112,13 +112,13 @@ def one_line_errors(script: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stopped:
         why = str(stopped) or "stopped at once; the same command goes on from what was saved"
-        end(f"\n{script}: {why}", 130)
+        exit_with(f"\n{script}: {why}", 130)
     except (ConfigError, OSError) as error:
-        end(f"{script}: {error}", 2)
+        exit_with(f"{script}: {error}", 2)
     show_result()
 
 
-def end(line: str, code: int) -> NoReturn:
+def exit_with(line: str, code: int) -> NoReturn:
     """Exit with a last line. Of a very long one the middle is left out."""
     if len(line) > LONGEST:
         line = f"{line[:LONGEST // 2]} ... {line[-LONGEST // 2:]}"

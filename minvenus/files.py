@@ -1,4 +1,4 @@
-"""Files and folders: written completely or not at all, locks, and files of records."""
+"""Files and folders that are written completely or not at all, locks, and files of records."""
 
 import fcntl
 import hashlib

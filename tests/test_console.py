@@ -34,9 +34,7 @@ def shown(out, steps, start=0):
     ("start", "steps", "printed"),
     [
         (0, 95, [1, *range(9, 95, 9), 95]),
-        (0, 5, [1, 2, 3, 4, 5]),
         (5, 40, [6, *range(8, 41, 4)]),
-        (94, 100, [95, 100]),
     ],
 )
 def test_a_file_gets_the_first_step_every_tenth_and_the_last(start, steps, printed):

@@ -29,7 +29,8 @@ def main(argv: list[str]) -> None:
     if name == "credit" and flags and not flags[0].startswith("-"):
         flags = ["--file", *flags]                           # the file may be the first word
     with one_line_errors(name):
-        settings = parse_flags(COMMANDS[name], flags, module.__doc__, PRESETS, command=name)
+        program = f"python -m minvenus.experiments {name}"
+        settings = parse_flags(COMMANDS[name], flags, module.__doc__, PRESETS, program)
         show_result(f"{module.main(settings)}\n")
 
 

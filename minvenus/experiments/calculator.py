@@ -107,9 +107,11 @@ def main(config: CreditConfig) -> str:
         records = [(name, rollout) for rollout in rollouts]
     else:
         name = description = str(config.file)
-        records = list(read_records(name))
-    samples = read_samples(records)
+        records = list(read_records(Path(name)))
     has_gains = any("gains" in record for _, record in records)
+    if config.page and has_gains:
+        description += " (log P is made up where only gains were given)"
+    samples = read_samples(records, description)
     if config.recipe.gain == "prob" and has_gains:
         raise ConfigError("the gain prob needs logprobs: "
                           "a gain in log P does not say by how much P rose")
@@ -119,9 +121,7 @@ def main(config: CreditConfig) -> str:
         raise ConfigError(f"{name}: {error}") from None
 
     if config.page:
-        if has_gains:
-            description += " (log P is made up where only gains were given)"
-        return f"page: {write_xray(samples, credit, config, description)}"
+        return f"page: {write_xray(samples, credit, config)}"
 
     # the log-probs that were made up for gains are no beliefs
     beliefs = []
@@ -176,7 +176,7 @@ class Record:
         """By how much the gains have raised log P(truth) before each turn."""
         return list(accumulate((gain or 0.0 for gain in self.gains or []), initial=0.0))
 
-    def sample(self, start: float) -> Sample:
+    def sample(self, start: float, title: str) -> Sample:
         """A sample whose turns have a kind, one token and no words. Gains rise from `start`."""
         turns = []
         for t, kind in enumerate(self.kinds):
@@ -184,7 +184,7 @@ class Record:
             turns.append(Turn(kind, t, t + 1, text="", observation="", malformed=malformed))
         turns[-1] = replace(turns[-1], text=ANSWER, observation=None)
         n = len(turns)
-        question = Question("0", "(not known)", [UNKNOWN])
+        question = Question(f"{self.group}", title, [UNKNOWN])
         rollout = Rollout(question, [0] * n, [False] * n, [None] * n, turns, "answered")
 
         logprobs: list[list[float] | None] = [[start + rise] for rise in self.rises()]
@@ -193,13 +193,15 @@ class Record:
         return Sample(rollout, logprobs, float(self.outcome), self.group)
 
 
-def read_samples(records: list[tuple[str, dict]]) -> list[Sample]:
-    """The rollouts of a file, given as (place in the file, record)."""
+def read_samples(records: list[tuple[str, dict]], title: str = "(not known)") -> list[Sample]:
+    """The rollouts of a file, given as (place in the file, record). The title stands in the place
+    of their question."""
     rollouts = [read_record(record, where) for where, record in records]
     if not rollouts:
         raise ConfigError("there is no rollout")
     highest = max(max(rollout.rises()) for rollout in rollouts)
-    return [rollout.sample(-1.0 - highest) for rollout in rollouts]   # so log P is -1 at most
+    start = -1.0 - highest                                   # so that log P is -1 at most
+    return [rollout.sample(start, title) for rollout in rollouts]
 
 
 def read_record(record: dict, where: str) -> Record:
@@ -281,13 +283,9 @@ def cell(number: float | str | None) -> str:
     return number if isinstance(number, str) else f"{number:+.4f}"
 
 
-def write_xray(samples: list[Sample], credit: Credit, config: CreditConfig, title: str) -> Path:
+def write_xray(samples: list[Sample], credit: Credit, config: CreditConfig) -> Path:
     """The page of a training batch with these numbers."""
-    titled = []
-    for sample in samples:
-        question = Question(f"{sample.group}", title, [UNKNOWN])
-        titled.append(replace(sample, rollout=replace(sample.rollout, question=question)))
-    batch = SavedBatch(0, "given", config.recipe, titled, credit)
+    batch = SavedBatch(0, "given", config.recipe, samples, credit)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / Path(str(config.file or config.example)).name
         lines = [json.dumps(line) + "\n" for line in batch.lines()]

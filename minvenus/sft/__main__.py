@@ -204,4 +204,5 @@ def main(config: CleanConfig) -> None:
 
 if __name__ == "__main__":
     with one_line_errors("minvenus.sft"):
-        main(parse_flags(CleanConfig, description="Clean trajectories for supervised training."))
+        main(parse_flags(CleanConfig, description="Clean trajectories for supervised training.",
+                         program="python -m minvenus.sft"))

@@ -93,7 +93,7 @@ class Document:
 
 
 class FolderTools:
-    """Reading the files at the start has no limit of time."""
+    """Search and visit in a folder. Its files are read at once, however long that takes."""
 
     def __init__(self, path: str | Path):
         root = Path(path)

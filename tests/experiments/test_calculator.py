@@ -18,7 +18,7 @@ from minvenus.igpo.recipes import RECIPE_WORDS, RECIPES, Recipe
 
 
 def advantages(example: str) -> dict[str, list[list[float]]]:
-    samples = read_samples([("rollout", rollout) for rollout in EXAMPLES[example][1]])
+    samples = read_samples([("", rollout) for rollout in EXAMPLES[example][1]])
     return {name: assign_credit(samples, recipe).advantages for name, recipe in RECIPES.items()}
 
 
@@ -180,24 +180,22 @@ def test_examples_show_what_they_say():
 @pytest.mark.parametrize(
     ("recipe", "stars"),
     [
-        (Recipe(), 1),
-        (Recipe(penalty_scope="segment"), 2),
+        (Recipe(), 2),
+        (Recipe(penalty_scope="segment"), 3),
         (Recipe(format_penalty=None), 0),
-        (Recipe(use_gain=False), 0),
+        (Recipe(use_gain=False), 1),
     ],
 )
-def test_a_star_is_at_penalties_only(recipe, stars):
-    """A malformed visit: its own penalty, that of the search before it as well, or none."""
-    shown = main(CreditConfig(example="malformed", recipe=recipe))
-    assert shown.count("*") == stars
-
-
-@pytest.mark.parametrize("penalty", [1.0, None])
-def test_a_malformed_answer_has_a_star_where_it_is_penalised(tmp_path, penalty):
+def test_a_star_is_at_penalties_only(recipe, stars, tmp_path):
+    """A malformed search has its own penalty, that of the search before it as well, or none; a
+    malformed answer has its own."""
     file = tmp_path / "rollouts.json"
-    file.write_text('{"kinds": ["answer"], "gains": [], "outcome": 1, "malformed": [true]}')
-    shown = main(CreditConfig(file=str(file), recipe=Recipe(format_penalty=penalty)))
-    assert shown.count("*") == (penalty is not None)
+    rollouts = [
+        *EXAMPLES["malformed"][1],
+        {"kinds": ["answer"], "gains": [], "outcome": 1, "malformed": [True]},
+    ]
+    file.write_text("\n".join(map(json.dumps, rollouts)))
+    assert main(CreditConfig(file=str(file), recipe=recipe)).count("*") == stars
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

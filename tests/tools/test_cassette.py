@@ -43,24 +43,6 @@ def outcome(cassette, call, live):
         return error.kind, str(error)
 
 
-def test_a_replay_gives_exactly_what_the_recorded_run_saw(tmp_path):
-    file, live = tmp_path / "new" / "tape #1?.sqlite", Counting()
-    calls = [
-        QUERY,
-        ("visit", {"url": "u", "goal": "g"}),
-        ("visit", {"goal": "g", "url": "u"}),
-        ("visit", {"url": "u", "goal": "h"}),
-    ]
-    recording = Cassette(file)
-    seen = [recording.fetch(*call, live) for call in calls]
-    recording.close()
-    assert live.calls == 3  # the repeated visit came from the file
-    assert [path.name for path in file.parent.iterdir()] == [
-        file.name
-    ]  # one file, nothing beside it
-    assert [replayed(file, call) for call in calls] == [[result] * 2 for result in seen]
-
-
 def test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds(tmp_path):
     """A replay repeats both. A failure never takes the place of a result."""
     file, recording = tmp_path / "tape", Cassette(tmp_path / "tape")
