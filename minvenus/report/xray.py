@@ -21,6 +21,7 @@ from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import Content, Html, details, el, figure, page, pairs
 from minvenus.report.source import Case, Scorer, read_source
 from minvenus.report.turn_card import arithmetic, shade, turn_card
+from minvenus.tools.toyweb_words import with_words
 
 LARGEST = 24_000_000                   # characters of a page; browsers become slow beyond
 LEDE = ("What the agent did, how each of its turns was paid, and what training makes of it. Every "
@@ -104,7 +105,7 @@ def introduction(case: Case) -> list[Html]:
 def group_box(group: list[Case], is_open: bool) -> Html:
     """What a group's rewards are normalised with, log P(answer) along its turns, its rollouts."""
     question = group[0].rollout.question
-    parts: list[Content] = [pairs([("true answer", " / ".join(question.answers))])]
+    parts: list[Content] = [pairs([("true answer", with_words(" / ".join(question.answers)))])]
     trained = group[0].trained()
     outcomes = {credited.numbers.outcome for case in group for credited in case.trained().values()}
     if len(outcomes) == 1:
@@ -123,7 +124,8 @@ def group_box(group: list[Case], is_open: bool) -> Html:
     parts.append(arithmetic("what its rewards are compared with", explain.group_steps, under))
     for number, case in enumerate(group, start=1):
         parts.append(rollout_box(case, f"rollout {number}"))
-    return details(f"{group[0].group}: {question.text}", parts, class_="group", is_open=is_open)
+    return details(f"{group[0].group}: {with_words(question.text)}", parts, class_="group",
+                   is_open=is_open)
 
 
 def belief_plot(group: list[Case]) -> Html | None:

@@ -277,7 +277,7 @@ MUTANTS = (
     mutant(
         46,
         "the seed of the questions does not reach them",
-        "test_eval.py::test_every_setting_reaches_the_part_that_it_is_for",
+        "test_wiring.py::test_eval",
         ("eval:questions_of", "agent.web_seed", "0"),
     ),
     mutant(

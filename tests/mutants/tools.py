@@ -277,4 +277,16 @@ MUTANTS = (
         "tools/test_almanac.py::test_visits_are_labelled_by_title",
         ("minvenus.tools.visits:visit_labels", "elif url in read:", "elif not url:"),
     ),
+    mutant(
+        44,
+        "asked for the last pet, the toy web asks for every one",
+        WORLD + "test_asked_for_the_last_pet_only_the_last_page_has_the_answer",
+        ("minvenus.tools.toyweb:ToyWeb.case", "self.hops, self.asks", "self.hops"),
+    ),
+    mutant(
+        44,
+        "in English, the owner of a pet is always the first",
+        "tools/test_toyweb_words.py::test_questions_answers_and_pages_by_hand",
+        ("minvenus.tools.toyweb_words:sentence", 'name = f"that {relation}"', "pass"),
+    ),
 )

@@ -12,6 +12,7 @@ from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.turn_card import shade
 from minvenus.report.xray import default_page
+from minvenus.types import Question
 from tests.igpo.strategies import flat
 from tests.report.examples import (
     BROKEN,
@@ -134,6 +135,18 @@ def test_a_run_of_igpo_without_any_visit_is_no_run_without_gains(tmp_path):
 
 
 # -------------------------------------------------------------------------------------------- turns
+
+
+def test_the_toy_web_is_said_in_english_beside_its_own_words(tmp_path):
+    question = Question("test-0", "From Bob own boss?", ["pets own cat boss owl"])
+    seen = ["page Bob sings Max sings.", "page Bob own cat boss Eve twin Ida."]
+    made = rollout([search(), visit(), answer("pets own cat boss hen")], seen, question)
+    page = Part.of(xray(tmp_path, saved_batch([made] * 2, [0, 0], [0.0, 1.0], Recipe.paper())))
+    [group] = page.all("group")
+    assert group[0].words == "0: From Bob own boss?\n(the pets of Bob and of Bob's boss)"
+    assert page.facts["true answer"] == "pets own cat boss owl\n(the cat, the boss's owl)"
+    _, opened = group.texts("observation")[:2]
+    assert opened.endswith(" boss Eve twin Ida.\n(Bob: pet cat, boss Eve, twin Ida)")
 
 
 def test_what_was_recorded_of_a_turn_is_shown_whatever_its_text_says(tmp_path):
