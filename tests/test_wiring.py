@@ -2,8 +2,8 @@
 
 The parts are tested elsewhere; here it is what passes between them. All settings differ from their
 defaults, so a default in a setting's place shows. `weights 3` are those of the policy after three
-optimiser steps, `weights 0` those of the start checkpoint. A random stream is seed/step/question/
-rollout.
+optimiser steps, `weights 0` those of the start checkpoint. Where a change is meant, read the
+difference that pytest shows, and write it into the list.
 """
 
 import inspect
