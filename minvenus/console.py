@@ -13,6 +13,8 @@ from typing import NoReturn
 
 from minvenus.config import ConfigError
 
+LONGEST = 4000                # characters of an error
+
 
 class Progress:
     """One line on a terminal, renewed in place.
@@ -113,15 +115,24 @@ def one_line_errors(script: str) -> Iterator[None]:
         end(f"\n{script}: {why}", 130)
     except (ConfigError, OSError) as error:
         end(f"{script}: {error}", 2)
+    show_result()
 
 
 def end(line: str, code: int) -> NoReturn:
-    """Exit with a last line.
+    """Exit with a last line. Of a very long one the middle is left out."""
+    if len(line) > LONGEST:
+        line = f"{line[:LONGEST // 2]} ... {line[-LONGEST // 2:]}"
+    print(line, file=sys.stderr)
+    show_result()
+    sys.exit(code)
+
+
+def show_result(text: str = "") -> None:
+    """Print what a program has made, at its end.
 
     Where the reader of the output is gone (`| head -1`), the rest of it goes nowhere."""
-    print(line, file=sys.stderr)
     try:
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)

@@ -172,6 +172,16 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict | str]]:
                 yield number, read_record(line)
 
 
+def read_records(path) -> Iterator[tuple[str, dict]]:
+    """(file and line, record) of every row, as in read_rows. A line that is no record is an error.
+    """
+    for number, record in read_rows(Path(path)):
+        where = f"{path}, line {number}"
+        if isinstance(record, str):
+            raise ConfigError(f"{where}: {record[:200]}")
+        yield where, record
+
+
 def read_record(text: bytes) -> dict | str:
     """The JSON object in a text, or a string that says why there is none."""
     try:

@@ -88,7 +88,8 @@ class AgentConfig:
         if self.api_base is not None:
             check_address(self.api_base, "--api-base", "POLICY_API_KEY")
         if (self.api_base is None) != (self.api_model is None):
-            raise ConfigError("an endpoint needs both --api-base and --api-model")
+            raise ConfigError("an endpoint needs both --api-base and --api-model, and the word "
+                              "none is no name of a model")
         if self.api_base is not None and self.model == "tiny":
             raise ConfigError(
                 "an endpoint needs --model, too: a folder with the served model's tokenizer.json, "

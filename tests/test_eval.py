@@ -28,7 +28,7 @@ from minvenus.report.xray import write_page
 from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.sft import __main__ as cleaning
 from minvenus.sft.__main__ import CleanConfig
-from minvenus.sft.dataset import load, read_records
+from minvenus.sft.dataset import load
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher, demonstrations
@@ -221,7 +221,8 @@ def test_the_results_of_an_evaluation_can_be_cleaned_for_training(follow):
     stats = cleaning.run(CleanConfig("e", "clean.jsonl", correct="exact_match", prompt_mode="row"))
     assert stats["rows"]["source"] == 16 and stats["rows"]["final_resampled"] == 13
     assert stats["drop_reasons"] == {"not_answered": 2, "answer_not_correct": 1}
-    assert len(load(read_records("clean.jsonl"), TOKENIZER, 9999)[0]) == 13
+    records = map(json.loads, Path("clean.jsonl").read_text().splitlines())
+    assert len(load(records, TOKENIZER, 9999)[0]) == 13
 
 
 # ------------------------------------------------------------------------- files, endpoints, judges

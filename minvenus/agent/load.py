@@ -1,5 +1,6 @@
 """From settings to a loop: which model is loaded, what it is told, how it samples, its limits."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -51,6 +52,8 @@ def resolved(config: AgentConfig) -> AgentConfig:
     limits and sampling of the model's format. The toy web knows how many turns a question needs."""
     if config.api_base is None:
         folder = model_folder(config)
+        if folder and config.model == "tiny":       # it may be large
+            print(f"the newest model under runs/ is taken: {folder}", file=sys.stderr)
         device = device_of(config.device)
         config = replace(config, model=str(folder or "tiny"), device=device)
     agent_format = format_of(config)

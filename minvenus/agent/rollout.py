@@ -17,7 +17,7 @@ exception: scoring others needs pages beyond that, and may take those of one tha
 The loop has one thread and no lock: between two steps of the writer it polls tool calls and time
 limits. A rollout's random numbers depend on neither room nor timing; its log-probs do, in their
 last bits, because both decide which rollouts share a step. Without tool_threads, and with the same
-pages, a run is reproducible to the last bit.
+pages and number of torch's threads, a run is reproducible to the last bit.
 """
 
 import time

@@ -11,7 +11,9 @@ For those who check another implementation. The file has a rollout on each line:
     {"kinds": ["visit", "answer"], "logprobs": [[-2.0, -1.0], [-0.5, -0.7]], "outcome": 0}
 
     kinds       search, visit, answer or none (no action), one per turn
-    gains       how much each turn but the last raised log P(truth); null = not measured
+    gains       how much each turn but the last raised log P(truth); null = not measured. A gain
+                of exactly 0 is a reward, as in the released pipeline, which stores 1e-10 in its
+                place; the released function alone, given a 0, leaves it out
     logprobs    of the truth's tokens (or their mean) before each turn, instead of gains
     outcome     the score of the answer, before any penalty
     malformed   one true or false per turn; left out = none is
@@ -23,15 +25,14 @@ import tempfile
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from minvenus.config import ConfigError, check, one_of
 from minvenus.console import table
 from minvenus.experiments.results import Table
+from minvenus.files import read_records
 from minvenus.igpo.credit import Credit, assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import SavedBatch
-from minvenus.report.source import read_records
 from minvenus.report.xray import write_page
 from minvenus.setting import setting
 from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn
@@ -103,12 +104,13 @@ def main(config: CreditConfig) -> str:
     if config.example:
         name = config.example
         description, rollouts = EXAMPLES[name]
-        records: list[tuple[str, Any]] = [(name, rollout) for rollout in rollouts]
+        records = [(name, rollout) for rollout in rollouts]
     else:
         name = description = str(config.file)
-        records = read_records(Path(name))
+        records = list(read_records(name))
     samples = read_samples(records)
-    if config.recipe.gain == "prob" and any("gains" in record for _, record in records):
+    has_gains = any("gains" in record for _, record in records)
+    if config.recipe.gain == "prob" and has_gains:
         raise ConfigError("the gain prob needs logprobs: "
                           "a gain in log P does not say by how much P rose")
     try:
@@ -117,7 +119,15 @@ def main(config: CreditConfig) -> str:
         raise ConfigError(f"{name}: {error}") from None
 
     if config.page:
+        if has_gains:
+            description += " (log P is made up where only gains were given)"
         return f"page: {write_xray(samples, credit, config, description)}"
+
+    # the log-probs that were made up for gains are no beliefs
+    beliefs = []
+    for row, (_, record) in zip(credit.beliefs, records, strict=True):
+        beliefs.append(row if "logprobs" in record else [None] * len(row))
+    credit = replace(credit, beliefs=beliefs)
     if config.json:
         return as_json(samples, credit)
 
@@ -183,7 +193,7 @@ class Record:
         return Sample(rollout, logprobs, float(self.outcome), self.group)
 
 
-def read_samples(records: list[tuple[str, Any]]) -> list[Sample]:
+def read_samples(records: list[tuple[str, dict]]) -> list[Sample]:
     """The rollouts of a file, given as (place in the file, record)."""
     rollouts = [read_record(record, where) for where, record in records]
     if not rollouts:
@@ -192,7 +202,7 @@ def read_samples(records: list[tuple[str, Any]]) -> list[Sample]:
     return [rollout.sample(-1.0 - highest) for rollout in rollouts]   # so log P is -1 at most
 
 
-def read_record(record: Any, where: str) -> Record:
+def read_record(record: dict, where: str) -> Record:
     try:
         return Record(**record)
     except TypeError:
@@ -232,7 +242,7 @@ def statistics(samples: list[Sample], credit: Credit) -> str:
 
 
 def columns(samples: list[Sample], credit: Credit, recipe: Recipe) -> Columns:
-    """V is the belief before the turn; a star marks a penalty."""
+    """V is the belief before the turn, where any is known; a star marks a penalty."""
     record = credit.record
     rewards = []
     z = []
@@ -244,8 +254,10 @@ def columns(samples: list[Sample], credit: Credit, recipe: Recipe) -> Columns:
             cells.append(cell(number) + "*" * marked)
         rewards.append(cells)
         z.append([*record.turn_z[i], record.outcome_z[i]])
-    return {
-        "V": credit.beliefs,
+    numbers: Columns = {}
+    if any(row.count(None) < len(row) for row in credit.beliefs):
+        numbers["V"] = credit.beliefs
+    return numbers | {
         "gain": credit.gains,
         "reward": rewards,
         "z": z,

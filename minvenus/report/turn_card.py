@@ -1,4 +1,4 @@
-"""A turn of an X-ray: what it wrote, what came back, and how it is paid."""
+"""A turn of an X-ray: its text, the observation, and how it is paid."""
 
 from collections.abc import Callable
 from math import ceil

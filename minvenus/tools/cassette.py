@@ -48,6 +48,8 @@ class Cassette:
             if record:
                 self._db.execute(TABLE.replace("TABLE", "TABLE IF NOT EXISTS"))
         except sqlite3.Error as error:
+            if record and isinstance(error, sqlite3.OperationalError):       # a full disk, for one
+                raise ConfigError(f"{self.file} cannot be written: {error}") from None
             hint = "" if record else "; record:FILE makes one"
             raise ConfigError(f"{self.file} is no recording of tools ({error}){hint}") from None
 

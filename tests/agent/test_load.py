@@ -60,6 +60,19 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
     assert load()[0].engine.score(list(range(9)), [[5, 6, 7]]) != scores[0]
 
 
+def test_a_model_that_nobody_named_is_named_before_it_is_loaded(capsys):
+    for config in (AgentConfig(), AgentConfig(model="runs/new")):
+        resolved(config)
+        assert capsys.readouterr().err == "", "there is none, or it was named"
+    checkpoint = Path("runs", "new", "checkpoints", "step-00000007")
+    save_tiny(checkpoint / "model")
+    (checkpoint / "state.json").write_text("{}")
+    Path("runs", "new", "latest").write_text(checkpoint.name + "\n")
+    resolved(AgentConfig())
+    line = f"the newest model under runs/ is taken: {checkpoint}/model\n"
+    assert capsys.readouterr().err == line
+
+
 def test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike():
     """It was guessed from the size of the vocabulary, and at an endpoint always wrong."""
     save_tiny(Path("toy"))

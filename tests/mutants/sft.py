@@ -31,7 +31,7 @@ MUTANTS = (
         37,
         "the seed does not reach the order of the cleaned file",
         "sft/test_command.py::test_the_order_is_a_function_of_the_seed",
-        ("minvenus.sft.__main__:resampled", "random.Random(config.seed)", "random.Random(0)"),
+        ("minvenus.sft.__main__:resampled", "random.Random(seed)", "random.Random(0)"),
     ),
     mutant(
         39,

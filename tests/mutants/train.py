@@ -1,5 +1,5 @@
 """Known bugs of optimiser steps, data order and resume (35 to 38), and their relatives (44, 46, 50,
-51, 58)."""
+51, 58, 73)."""
 
 from tests.mutants.mutant import mutant
 
@@ -23,6 +23,13 @@ GAP = (
 )
 
 MUTANTS = (
+    mutant(
+        73,
+        "a tokenizer with more ids than the model has rows",
+        "train/test_checkpoint.py::test_a_tokenizer_with_more_ids_than_the_model_is_refused_before_"
+        "weights_reach_a_device",
+        ("minvenus.train.checkpoint:load_start", "tokenizer.size > rows", "False"),
+    ),
     mutant(
         36,
         "gradients not reset",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.experiments.base import NOT_SPECIAL, SPECIAL
-from minvenus.text.chat import CLOSE, OPEN, ChatError, Stream, stream
+from minvenus.text.chat import CLOSE, OPEN, ChatError, Stream, prompt_ids, stream
 from minvenus.text.tokenizer import TAGS
 from tests.text.conftest import library
 
@@ -73,6 +73,17 @@ def test_two_turns_worked_by_hand(tiny):
             message["content"].replace("<think>\n", "<think>").replace("</think>\n", "</think>\n\n")
         )
     assert stream(messages, tiny) == (ids, sampled, spans)
+
+
+def test_a_system_prompt_is_encoded_once_and_not_for_each_of_many_questions(tiny, monkeypatch):
+    encoded = []
+    real = tiny.encode_tagged
+    monkeypatch.setattr(tiny, "encode_tagged", lambda text: encoded.append(text) or real(text))
+    prompts = [prompt_ids(tiny, system, "Who?") for system in ("Be brief.", "Be bold.") * 9]
+    assert encoded == ["system\nBe brief.", "system\nBe bold."]
+    assert prompts[0] == prompts[-2] != prompts[-1]
+    prompts[0].append(7)
+    assert prompt_ids(tiny, "Be brief.", "Who?") == prompts[2], "a stream grows its own list"
 
 
 # ------------------------------------------------------------------------- properties of any stream

@@ -110,6 +110,19 @@ def test_a_disk_that_is_full_stops_the_run(tmp_path, monkeypatch):
         Cassette(tmp_path / "tape").fetch(*QUERY, lambda: ["x" * 100_000])
 
 
+def test_a_disk_that_is_full_before_the_first_call_is_called_so(tmp_path, monkeypatch):
+    connect = sqlite3.connect
+
+    def full_disk(*arguments, **options):
+        db = connect(*arguments, **options)
+        db.execute("PRAGMA max_page_count = 1")
+        return db
+
+    monkeypatch.setattr(sqlite3, "connect", full_disk)
+    with pytest.raises(ConfigError, match=r"judge.sqlite cannot be written: .* full$"):
+        Cassette(tmp_path / "judge.sqlite")
+
+
 def test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded(tmp_path):
     both_inside, live = threading.Barrier(2, timeout=30), Counting()
 

@@ -60,6 +60,16 @@ def test_files_are_found_by_their_words_and_visited_by_path_as_they_were_when_th
     assert tools.visit("./museum.md", "when was it founded").summary == founded
 
 
+def test_names_that_begin_or_end_with_blanks_are_visited_as_they_are_shown(tmp_path):
+    for name in (" boat.md", "boat.md", "deep / boat.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"The boat of {name!r} is old.")
+    tools = FolderTools(tmp_path)
+    for url in found(tools, "boat"):
+        assert tools.visit(url, "boat").summary == f"The boat of {url!r} is old."
+    assert tools.visit("  deep / boat.md\n", "boat").summary.startswith("The boat of 'deep")
+
+
 def test_pages_of_equal_score_are_ordered_by_path_whatever_the_file_system_says(
     tmp_path, monkeypatch
 ):
