@@ -92,9 +92,9 @@ class ResultsFile:
         self.path = folder / NAME
         self.settings = settings
         self.runs: dict[tuple[str, int], RunResult] = {}       # by question and number
-        self.path.touch()
         drop_torn_line(self.path)
-        for where, record in read_records(self.path):
+        records = read_records(self.path) if self.path.is_file() else ()
+        for where, record in records:
             try:
                 result = result_of(record)
             except (AttributeError, KeyError, ValueError) as error:
@@ -210,6 +210,8 @@ def result_of(line: dict) -> RunResult:
 
 def drop_torn_line(path: Path) -> None:
     """Cut off what follows the last line end."""
+    if not path.is_file():
+        return
     with path.open("rb") as lines:
         whole = sum(len(line) for line in lines if line.endswith(b"\n"))
     os.truncate(path, whole)
