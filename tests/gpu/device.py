@@ -177,6 +177,7 @@ def install() -> None:
     for name, value in answers.items():
         setattr(cuda, name, lambda *_, value=value, **__: value)
     torch._C._set_multithreading_enabled(False)
+    torch.__future__.set_overwrite_module_params_on_conversion(True)     # model.to makes new ones
     for op in ("_fused_rms_norm", "_fused_rms_norm_backward"):
         LIBRARY_OF_NORMS.impl(op, lambda *_: None, "CUDA")       # autograd takes CUDA's formula
     torch.tensor = tensor
