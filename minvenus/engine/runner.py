@@ -49,6 +49,7 @@ class Runner:
         self.k_pages = None
         self.v_pages = None
         self.decode_cache = None
+        torch.cuda.empty_cache()     # else pieces of it go to tensors that stay, such as moments
 
     def forget_weights(self) -> None:
         """Drop every copy of the weights; the next step makes a new one."""

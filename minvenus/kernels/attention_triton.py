@@ -94,9 +94,10 @@ def causal(first, n, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
 
 
 # --------------------------------------------------------------------------------------- kernels
+# Numbers that change from step to step are not specialised: a kernel is compiled once.
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def forward_kernel(
         Q, K, V, Out, Lse, cu_seqlens, tokens, scale2,
         H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
@@ -136,7 +137,7 @@ def forward_kernel(
     tl.store(Lse + start + head * tokens + rows, lse, mask=rows < length)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def delta_kernel(
         Out, DOut, Delta, tokens, H: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr):
     """delta [H, N]: one program per (block of tokens, head); sequences do not matter here."""
@@ -149,7 +150,7 @@ def delta_kernel(
     tl.store(Delta + head * tokens + rows, tl.sum(o * do, 1), mask=rows < tokens)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def dq_kernel(
         Q, K, V, DOut, Lse, Delta, DQ, cu_seqlens, tokens, scale, scale2,
         H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,
@@ -181,7 +182,7 @@ def dq_kernel(
     store_block(DQ + head * D, dq * scale, start + first, length - first, H, D, BLOCK_M)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def dkv_kernel(
         Q, K, V, DOut, Lse, Delta, DK, DV, cu_seqlens, tokens, scale, scale2,
         H: tl.constexpr, KV: tl.constexpr, D: tl.constexpr,

@@ -58,7 +58,7 @@ def softmax_step(scores, peak):
     return p, tl.math.exp2(peak - finite), new_peak
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens", "table_width", "split_length"])
 def split_kernel(
         Q, KPages, VPages, Table, lengths, cu_queries, Out, Lse,
         tokens, table_width, split_length, scale2,
@@ -111,7 +111,7 @@ def split_kernel(
     tl.store(Lse + row, peak + tl.math.log2(total), mask=exists)     # -inf for a split without keys
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "splits"])
 def combine_kernel(Parts, Lse, Out, rows, splits, D: tl.constexpr, BLOCK_S: tl.constexpr):
     """Parts [splits, N * H, D] weighted by their sums -> Out [N * H, D]. One program per row."""
     BLOCK_D: tl.constexpr = triton.next_power_of_2(D)

@@ -40,6 +40,9 @@ from minvenus.kernels.logprob import token_logprobs
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
+MLP_TOKENS = 2**15       # that go through an MLP at once
+
+
 class RMSNorm(nn.Module):
     """Over the last axis: the hidden channels of a token, or the channels of each of its heads."""
 
@@ -49,8 +52,10 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x):
-        # computed in float32 and rounded to x's type before the weight, as in Hugging Face
-        normalised = F.rms_norm(x, self.weight.shape, eps=self.eps)
+        # Computed in float32 and rounded to x's type before the weight, as in Hugging Face. CUDA's
+        # autocast would not round, and the engine, which has none, would: log-probs would differ.
+        with torch.autocast(x.device.type, enabled=False):
+            normalised = F.rms_norm(x, self.weight.shape, eps=self.eps)
         return self.weight * normalised
 
 
@@ -133,8 +138,10 @@ class MLP(nn.Module):
         self.down_proj = nn.Linear(intermediate, hidden, bias=False)
 
     def forward(self, x):
-        gate = F.silu(self.gate_proj(x))
-        return self.down_proj(gate * self.up_proj(x))
+        # in parts: at 256K tokens each temporary of the backward pass would take 5 GB at once
+        parts = [self.down_proj(F.silu(self.gate_proj(part)) * self.up_proj(part))
+                 for part in x.split(MLP_TOKENS)]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
 class Block(nn.Module):
@@ -206,7 +213,7 @@ class Qwen3(nn.Module):
     def __init__(self, config: ModelConfig, seed: int = 0):
         super().__init__()
         self.config = config
-        device = torch.get_default_device()
+        device = torch.empty(0).device           # torch's default
         with torch.device("meta"):               # else torch's layers draw from its own generator
             self.model = Decoder(config)
             if not config.tie_word_embeddings:

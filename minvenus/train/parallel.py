@@ -70,8 +70,7 @@ def processes() -> Iterator[None]:
         yield
         return
 
-    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, timeout=LONGEST_WAIT)
+    dist.init_process_group("gloo", timeout=LONGEST_WAIT)    # of the hosts; `shard` has NCCL's
 
     try:
         with ExitStack() as stack:
@@ -201,7 +200,10 @@ def shard(model: Qwen3) -> Qwen3:
         register_fsdp_forward_method,
     )
 
-    mesh = dist.init_device_mesh(model.head_weight.device.type, (size(),))
+    device = model.head_weight.device.type
+    backend = "nccl" if device == "cuda" else "gloo"
+    group = dist.new_group(backend=backend, timeout=LONGEST_WAIT)
+    mesh = dist.DeviceMesh.from_group(group, device)
     # inputs are not cast: the angles of the rotation stay float32
     policy = MixedPrecisionPolicy(
         precision_of(model).compute, torch.float32, cast_forward_inputs=False

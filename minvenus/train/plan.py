@@ -1,48 +1,47 @@
-"""The memory that a run needs on each process, from the model's shape and the settings: `--plan`.
-Leave a tenth of a card free, for scoring and for what torch's allocator cannot fill."""
+"""`--plan`: the memory that a run needs, from the model's shape and the settings."""
 
 import torch
 
 from minvenus.config import ConfigError
 from minvenus.kernels.logprob import TILE
 from minvenus.model.precision import PRECISION, device_of
-from minvenus.model.qwen3 import Qwen3
+from minvenus.model.qwen3 import MLP_TOKENS, Qwen3
 from minvenus.train.settings import PAGE_SIZE, IGPOConfig, SFTConfig, model_shape
 
+FRAGMENTS = 0.06            # of all parts: what torch's allocator cannot fill (docs/scale.md)
 TOTAL = "device, at most"
 
 
 def memory_plan(config: SFTConfig | IGPOConfig, processes: int, device: str) -> dict[str, float]:
-    """Bytes of each part; "host inputs" lie in the host's memory."""
+    """Bytes of each part on each process; the host's, which is pinned, is that of all together."""
     shape = model_shape(config.model)
     with torch.device("meta"):
         model = Qwen3(shape)
     size = sum(parameter.numel() for parameter in model.parameters())
+    block = sum(parameter.numel() for parameter in model.model.layers[0].parameters())
     matrices = [p for p in model.model.layers.parameters() if p.dim() == 2]
     adapters = config.lora_rank * sum(sum(matrix.shape) for matrix in matrices)
-    trained = adapters or size
-    head_gradient = 0 if adapters else 4 * model.head_weight.numel()
+    head = model.head_weight.numel()
     number = PRECISION[device].engine.itemsize          # bytes of a number in products and pages
-    casts = 0 if adapters or number == 4 else number * size
-
-    # numbers that a layer keeps of a token; its backward pass adds four tensors of the MLP
+    copies = 0 if adapters or number == 4 else number * size     # autocast's
+    if processes > 1:     # FSDP2: two blocks, a gradient (in float32, too), the head and its own
+        copies = number * (3 * block + 2 * head) + 4 * block
+    # numbers that a layer keeps of a token; its backward pass adds two tensors of the MLP
     tokens = config.pack_tokens
-    queries = shape.num_attention_heads * shape.head_dim
     keys = shape.num_key_value_heads * shape.head_dim
-    kept = 8 * shape.hidden_size + 4 * (queries + keys + shape.intermediate_size)
+    attention = shape.num_attention_heads * shape.head_dim + keys
+    kept = number * tokens * (9 * shape.hidden_size + 4 * (attention + shape.intermediate_size))
     layers = kept if config.recompute else kept * shape.num_hidden_layers
-    inputs = shape.num_hidden_layers * shape.hidden_size if config.recompute else 0
+    tile = min(TILE, tokens * shape.vocab_size)
+    inputs = number * tokens * shape.num_hidden_layers * shape.hidden_size * config.recompute
+    weights = number * size + 4 * adapters if adapters else 4 * size
+    always = {"weights": weights / processes, "moments": 8 * (adapters or size) / processes}
+    update = {"gradients": 4 * (adapters or size) / processes, "weight copies": copies}
+    update["layer inputs"] = 0 if config.offload else inputs
+    layers += number * 2 * shape.intermediate_size * min(tokens, MLP_TOKENS)
+    logits = 4 * tokens * shape.hidden_size + (10 * tile if adapters else 6 * tile + 8 * head)
+    passes = {"layers": layers, "logits": logits}        # one after the other
 
-    always = {
-        "weights": (number * size + 4 * adapters if adapters else 4 * size) / processes,
-        "moments": 8 * trained / processes,
-    }
-    update = {
-        "gradients": (4 * trained + casts) / processes,
-        "host inputs" if config.offload else "layer inputs": number * tokens * inputs,
-        "layers": number * tokens * (layers + 4 * shape.intermediate_size),
-        "logits": 8 * min(TILE, tokens * shape.vocab_size) + head_gradient,
-    }
     rollouts = {}
     if isinstance(config, IGPOConfig):
         frozen = config.gain_policy == "reference"      # the start checkpoint scores, too
@@ -51,11 +50,12 @@ def memory_plan(config: SFTConfig | IGPOConfig, processes: int, device: str) -> 
         always["reference"] = number * size / processes if reference else 0
         always["engine copy"] = number * size * ((not shared) + (frozen and processes > 1))
         page = 2 * number * shape.num_hidden_layers * keys * PAGE_SIZE
-        rollouts["pages"] = page * config.pages * (1 + frozen)
-
-    on_device = sum(amount for name, amount in update.items() if name != "host inputs")
-    most = sum(always.values()) + max(on_device, sum(rollouts.values()))
-    return always | rollouts | update | {TOTAL: most}
+        rollouts = {"pages": page * config.pages * (1 + frozen), "scoring": 8 * tile}
+    update_sum = sum(update.values()) + max(passes.values())
+    most = sum(always.values()) + max(update_sum, sum(rollouts.values()))
+    lost = FRAGMENTS * most if device == "cuda" else 0
+    totals = {"fragments": lost, TOTAL: most + lost, "host": processes * inputs * config.offload}
+    return always | rollouts | update | passes | totals
 
 
 def plan_table(config: SFTConfig | IGPOConfig, processes: int = 1) -> str:
@@ -77,4 +77,4 @@ def check_memory(config: SFTConfig | IGPOConfig, processes: int) -> None:
             raise ConfigError(f"{room / 1e9:.1f} GB of the device are free, too little: lower "
                               "--pages, --pack-tokens or the context, add --recompute, --offload "
                               "or --lora-rank, or start more processes\n"
-                              f"{plan_table(config, processes)}")
+                              + plan_table(config, processes))

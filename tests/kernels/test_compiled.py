@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from itertools import product
 
 import pytest
+import torch
 
 possible = find_spec("triton") is not None and os.environ.get("TRITON_INTERPRET") != "1"
 reason = "needs triton, and a process without TRITON_INTERPRET=1"
@@ -55,6 +56,16 @@ def test_nothing_spills_and_shared_memory_fits_the_gpu(results):
     assert len(results) == len(CASES) == 112
     for case, result in results.items():
         assert not result.spilled and result.shared <= KILOBYTES[case[3]] * 1024, case
+
+
+@pytest.mark.parametrize("name", MATRIX + OTHERS)
+def test_no_kernel_is_compiled_again_for_another_number_of_tokens(name):
+    from tests.kernels.compiling import kernel_of
+
+    kernel, constants = kernel_of(name, torch.bfloat16, 64, amd=False)
+    numbers = {"tokens", "table_width", "split_length", "rows", "splits"} - set(constants)
+    parameters = [p for p in kernel.params if p.name in numbers]
+    assert parameters and all(p.do_not_specialize for p in parameters)
 
 
 @pytest.mark.parametrize("name", ("forward", "dq", "dkv"))

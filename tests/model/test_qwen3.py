@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minvenus.config import MODELS, ModelConfig
+from minvenus.model import qwen3
 from minvenus.model.qwen3 import Qwen3, RMSNorm, frequencies, rotate, rotation
 
 TINY = ModelConfig(24, 40, 2, 4, 2, head_dim=8, vocab_size=61, max_position_embeddings=64)
@@ -74,6 +75,19 @@ def test_rms_norm_of_bfloat16_is_computed_in_float32_and_rounded_before_the_weig
     norm.weight.data = weight[0]
     exact = x.double() / (x.double().square().mean(-1, keepdim=True) + 1e-6).sqrt()
     assert torch.equal(norm(x), norm.weight * exact.bfloat16())
+
+
+def test_an_mlp_in_parts_is_the_mlp_of_all_tokens_and_so_are_its_gradients(monkeypatch):
+    results = []
+    for tokens in (2**15, 3):  # 7 tokens at once; 3, 3 and 1
+        monkeypatch.setattr(qwen3, "MLP_TOKENS", tokens)
+        mlp = lively(MODELS["tiny"]).requires_grad_().model.layers[0].mlp
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(7, MODELS["tiny"].hidden_size, generator=generator).requires_grad_()
+        out = mlp(x)
+        results.append([out, *torch.autograd.grad(out.square().sum(), [x, *mlp.parameters()])])
+    for whole, parts in zip(*results, strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-5 * float(whole.abs().max()))
 
 
 def test_rope_turns_the_first_half_with_the_last_half_worked_by_hand():

@@ -7,6 +7,10 @@ LORA, PLAN = "minvenus.model.lora:", "minvenus.train.plan:"
 TESTS, RUNS, PLANS = "model/test_lora.py::", "train/test_lora.py::", "train/test_plan.py::"
 SPLIT = PLANS + "test_what_is_trained_is_split_over_processes_and_the_rest_is_not"
 
+AT_TRUE_SIZE = (
+    PLANS + "test_layers_head_and_scoring_at_true_size_are_within_a_tenth_of_the_plan"
+)
+
 MUTANTS = (
     mutant(
         58,
@@ -94,7 +98,7 @@ MUTANTS = (
         63,
         "the plan gives every weight a gradient",
         PLANS + "test_weights_gradients_and_moments_are_the_bytes_that_exist[4]",
-        (PLAN + "memory_plan", "4 * trained + casts", "4 * size + casts"),
+        (PLAN + "memory_plan", '"gradients": 4 * (adapters or size)', '"gradients": 4 * (size)'),
     ),
     mutant(
         63,
@@ -107,21 +111,33 @@ MUTANTS = (
     mutant(
         63,
         "the plan forgets what the layers keep",
-        PLANS + "test_the_layers_of_an_update_at_true_size_are_within_a_tenth_of_the_plan"
-        "[dr-venus-4b-36]",
-        (PLAN + "memory_plan", "(layers + 4 * shape.intermediate_size)", "layers"),
+        AT_TRUE_SIZE + "[dr-venus-4b]",
+        (PLAN + "memory_plan", "(9 * shape.hidden_size + 4 *", "(1 * shape.hidden_size + 4 *"),
+    ),
+    mutant(
+        63,
+        "the plan forgets the second tensor of the head's gradient",
+        AT_TRUE_SIZE + "[qwen3-0.6b]",
+        (PLAN + "memory_plan", "8 * head", "4 * head"),
+    ),
+    mutant(
+        63,
+        "an MLP runs all its tokens at once",
+        AT_TRUE_SIZE + "[dr-venus-4b]",
+        ("minvenus.model.qwen3:MLP.forward", "x.split(MLP_TOKENS)", "[x]"),
     ),
     mutant(
         63,
         "a run whose rollouts cannot fit starts",
         PLANS + "test_on_a_gpu_a_run_that_cannot_fit_is_refused_before_loading_with_the_numbers",
-        (PLAN + "memory_plan", "max(on_device, sum(rollouts.values()))", "on_device"),
+        (PLAN + "memory_plan", "max(update_sum, sum(rollouts.values()))", "update_sum"),
     ),
     mutant(
         63,
         "inputs in host memory count on the device",
-        PLANS + "test_inputs_of_layers_lie_on_the_device_or_in_the_hosts_memory",
-        (PLAN + "memory_plan", 'if name != "host inputs"', "if True"),
+        PLANS
+        + "test_inputs_of_layers_lie_on_the_device_or_in_the_hosts_memory_which_processes_share",
+        (PLAN + "memory_plan", "0 if config.offload else inputs", "inputs"),
     ),
     mutant(
         58,

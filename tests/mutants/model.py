@@ -68,8 +68,8 @@ MUTANTS = (
         "gate and up are swapped",
         LOGITS,
         MLP,
-        "F.silu(self.gate_proj(x))\n        return self.down_proj(gate * self.up_proj(x))",
-        "F.silu(self.up_proj(x))\n        return self.down_proj(gate * self.gate_proj(x))",
+        "F.silu(self.gate_proj(part)) * self.up_proj(part)",
+        "F.silu(self.up_proj(part)) * self.gate_proj(part)",
     ),
     mutant(
         59,

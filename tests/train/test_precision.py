@@ -20,7 +20,7 @@ from minvenus.sft.dataset import Example
 from minvenus.train.optim import Diverged, adamw
 from minvenus.train.pack import EMPTY, make_packs
 from minvenus.train.settings import IGPOConfig, SFTConfig
-from minvenus.train.update import pack_logprobs
+from minvenus.train.update import check_gap, pack_logprobs
 from tests.train.igpo_runs import MIXED, first_step, learned, small_igpo, with_gate, write_model
 from tests.train.runs import ROOT, SMALL, made_up_update, parameters
 
@@ -93,11 +93,22 @@ def shifted(rows, by: list[float]):
 def test_the_gate_is_on_the_mean_gap(config, by, passes):
     step = first_step(config, MIXED)
     before = parameters(step.model)
-    words = f"differ by {by:g} in the mean before the first update, more than 0.0001"
+    tokens = sum(row.example.trained for row in step.rows)
+    words = f"differ by {by:g} in the mean of {tokens} tokens before .* more than 0.0001"
     with nullcontext() if passes else pytest.raises(Diverged, match=words):
         gap = step.update(shifted(step.rows, [by] * 4))["logprob_gap_mean"]
         assert gap == pytest.approx(by, rel=0.05)
     assert torch.equal(parameters(step.model), before) != passes
+
+
+@pytest.mark.parametrize(("tokens", "gap"), [(25, 0.04), (100, 0.03), (10_000, 0.021)])
+def test_as_on_a_gpu_the_bound_is_wider_for_few_tokens(as_on_a_gpu, tokens, gap):
+    """0.02 + 0.1 / sqrt(n), with n the tokens that the mean is over."""
+    rows = [SimpleNamespace(example=SimpleNamespace(trained=n)) for n in (tokens - 10, 10)]
+    model = Qwen3(SMALL)
+    check_gap(model, rows, gap - 1e-6)
+    with pytest.raises(Diverged, match=f"mean of {tokens} tokens .* more than {gap:g}:"):
+        check_gap(model, rows, gap + 1e-6)
 
 
 @pytest.mark.parametrize("pack_tokens", [512, 4096])
