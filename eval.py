@@ -90,7 +90,7 @@ def questions_of(config: EvalConfig) -> QuestionSource:
     agent = config.agent
     return open_questions(
         config.questions, agent.tools, agent.web_seed, hops=config.hops, slack=config.slack,
-        max_turns=agent.max_turns, limit=config.limit)
+        asks=agent.asks, max_turns=agent.max_turns, limit=config.limit)
 
 
 def fingerprints(config: EvalConfig, source: QuestionSource) -> dict[str, str]:

@@ -79,7 +79,7 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int | Non
 
 
 def toyweb_question(config: InferConfig) -> tuple[Question, object, int]:
-    web = ToyWeb(config.agent.web_seed)
+    web = ToyWeb(config.agent.web_seed, asks=config.agent.asks)
     name = config.question or "test-1"
     try:
         question = web.case(name).question

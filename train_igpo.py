@@ -217,11 +217,10 @@ def with_prompt_format(config: IGPOConfig) -> tuple[IGPOConfig, AgentFormat]:
 
 def question_source(config: IGPOConfig) -> QuestionSource:
     source = open_questions(
-        config.data,
-        config.tools,
-        config.web_seed,
+        config.data, config.tools, config.web_seed,
         hops=config.hops,
         slack=config.slack,
+        asks=config.asks,
         max_turns=config.max_turns,
         limit=config.evaluate_questions,
     )

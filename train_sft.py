@@ -110,7 +110,8 @@ def load_examples(config: SFTConfig,
 
 def toyweb_records(config: SFTConfig) -> Iterable[dict]:
     """Demonstrations of a teacher on the toy web."""
-    web = ToyWeb(config.seed, tuple(range(1, config.most_hops + 1)), train=config.demonstrations)
+    hops = tuple(range(1, config.most_hops + 1))
+    web = ToyWeb(config.seed, hops, train=config.demonstrations, asks=config.asks)
     teacher = replace(TEACHER, wrong_result=config.wrong_result)
     for messages in demonstrations(web, config.demonstrations, teacher, seed=config.seed):
         yield {"messages": messages}
@@ -123,6 +124,8 @@ def print_next(config: SFTConfig, trained: Path) -> None:
         command = f"infer.py --model {trained} --tools live --question ..."
         if config.data == "toyweb":
             command = f"train_igpo.py --model {trained}"
+            if config.asks != "every":
+                command += f" --asks {config.asks}"
         print(f"next        python {command}")
 
 

@@ -17,6 +17,8 @@ from minvenus.setting import setting
 
 Device = Literal["auto", "cpu", "cuda"]
 Hops = Literal[1, 2, 3, 4, 5, 6]
+Asks = Literal["every", "last"]      # pets of a toy question's chain that it asks for
+ASKS = "toy web: the pets of every page of the chain, or of the last page only"
 # Names of formats in agent/prompt.py: what a model was trained to read, and how it is run
 Like = Literal["minvenus", "toyweb", "dr-venus"]
 
@@ -78,10 +80,13 @@ class AgentConfig:
         "more attempts at a bad, repetitive or duplicate turn; temperature 0: none", least=0)
     seed: int = setting(0, "of random weights and of the sampling")
     question_seed: int | None = setting(None, "of the toy web; none = that of the sampling")
+    asks: Asks = setting("every", ASKS)
 
     def __post_init__(self):
         check(self)
         check_temperature(self.temperature)
+        if self.tools != "toyweb" and self.asks != "every":
+            raise ConfigError(f"--asks {self.asks} is of the toy web, not of --tools {self.tools}")
         if self.api_base is not None:
             check_address(self.api_base, "--api-base", "POLICY_API_KEY")
         if (self.api_base is None) != (self.api_model is None):

@@ -335,6 +335,8 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
         (IGPOConfig, {"data": "q.jsonl"}, "choose other --tools"),
         (IGPOConfig, {"tools": "live"}, "give --data FILE"),
         (IGPOConfig, {"data": "q.jsonl", "tools": "live", "slack": 1}, "are of the toy web"),
+        (IGPOConfig, {"data": "q.jsonl", "tools": "live", "asks": "last"}, "are of the toy web"),
+        (AgentConfig, {"tools": "live", "asks": "last"}, "is of the toy web, not of --tools live"),
         (IGPOConfig, {"judge": True, "outcome": "f1"}, "leave outcome f1 out"),
     ],
 )

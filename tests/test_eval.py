@@ -345,10 +345,10 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_los
 def test_every_setting_reaches_the_part_that_it_is_for(monkeypatch):
     for name in ("open_questions", "load_loop", "make_runs"):
         monkeypatch.setattr(evaluation, name, Mock(wraps=getattr(evaluation, name)))
-    agent = replace(SHORT.agent, question_seed=9, max_turns=4)
+    agent = replace(SHORT.agent, question_seed=9, max_turns=4, asks="last")
     evaluation.main(replace(SHORT, hops=2, slack=3, pages=700, concurrency=5, agent=agent))
     evaluation.open_questions.assert_called_once_with(
-        None, "toyweb", 9, hops=2, slack=3, max_turns=4, limit=6
+        None, "toyweb", 9, hops=2, slack=3, asks="last", max_turns=4, limit=6
     )
     assert evaluation.load_loop.call_args.args[1:] == (5, 700)
     assert evaluation.make_runs.call_args.args[3] == 5

@@ -177,6 +177,8 @@ def test_the_seed_decides_what_is_sampled_and_the_question_too_unless_that_has_a
     first, same, other = rollout(1, 7), rollout(2, 7), rollout(1)
     assert first.question == same.question != other.question and first.tokens != same.tokens
     assert rollout(1).tokens == other.tokens
+    last = infer.question_and_tools(InferConfig(agent=AgentConfig(asks="last")))[0]
+    assert last == ToyWeb(0, asks="last").case("test-1").question
 
 
 # -------------------------------------------------------------------- whatever ends it, it is saved

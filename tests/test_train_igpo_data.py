@@ -258,9 +258,11 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
 def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
     source = Mock(return_value=QuestionSource([], [None] * 2))
     monkeypatch.setattr(train_igpo, "open_questions", source)
-    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3)
+    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3, asks="last")
     assert train_igpo.question_source(config).per_step == 2
-    source.assert_called_once_with("toyweb", "toyweb", 5, hops=2, slack=3, max_turns=5, limit=1)
+    source.assert_called_once_with(
+        "toyweb", "toyweb", 5, hops=2, slack=3, asks="last", max_turns=5, limit=1
+    )
 
 
 # ----------------------------------------------------------------------------------------- settings

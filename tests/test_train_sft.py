@@ -198,7 +198,13 @@ def test_by_default_the_tiny_base_learns_from_the_toy_web(inputs, tmp_path, caps
     )
     assert command("train_sft.py", settings) == 0
     folder = tmp_path / "checkpoints" / "step-00000001" / "model"
-    assert f"next        python train_igpo.py --model {folder}" in capsys.readouterr().out
+    assert f"next        python train_igpo.py --model {folder}\n" in capsys.readouterr().out
+    train_sft.print_next(replace(settings, asks="last"), folder)
+    assert f"train_igpo.py --model {folder} --asks last\n" in capsys.readouterr().out
+    for asks, word in (("every", "From "), ("last", "After ")):
+        records = [*train_sft.toyweb_records(replace(settings, asks=asks))]
+        questions = [record["messages"][1]["content"] for record in records]
+        assert len(questions) == 8 and all(text.startswith(word) for text in questions)
     trained, base = weights.load(folder), weights.load(inputs["model"])
     assert all(
         (p - q).abs().max() < 1e-6

@@ -33,6 +33,7 @@ from typing import Any
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
 from minvenus.files import digest, read_rows
+from minvenus.settings import Asks
 from minvenus.tools.almanac import Almanac
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.visits import visit_labels
@@ -134,13 +135,14 @@ def open_questions(
         *,
         hops: int | None = None,          # toy web: only questions of so many hops
         slack: int | None = None,         # toy web: turns beyond those that a question needs
+        asks: Asks = "every",             # toy web: for which pets
         max_turns: int | None = None,     # None = as the source says
         limit: int | None = None,         # the first so many are held out, None = all
         ) -> QuestionSource:
     """The questions of a file, or of the toy web, with their tools."""
     web = None
     if tools == "toyweb":
-        web = ToyWeb(seed, hops, slack or 0)
+        web = ToyWeb(seed, hops, slack or 0, asks=asks)
         # a report breaks the accuracy down by hops
         questions = [replace(question, source=f"{web.case(question.id).hops}-hop")
                      for question in web.questions("test")]

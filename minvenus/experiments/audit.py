@@ -42,7 +42,7 @@ from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.setting import setting
-from minvenus.settings import Hops
+from minvenus.settings import ASKS, Asks, Hops
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import Case, ToyTools, ToyWeb
 from minvenus.tools.toyweb_lessons import (
@@ -63,6 +63,7 @@ class AuditConfig:
     model: str | None = setting(
         None, "a checkpoint of the tiny model: 256 rollouts, 2 turns to spare")
     hops: Hops = setting(4, "of its questions")
+    asks: Asks = setting("every", ASKS)
     run: str | None = setting(
         None, "or a folder of train_igpo.py: its first and its last saved rollouts")
     world: str | None = setting(
@@ -95,6 +96,7 @@ def main(config: AuditConfig) -> str:
             group=4,
             hops=config.hops,
             slack=2,
+            asks=config.asks,
             max_context=max(768, 192 * config.hops),
             seed=1000,
             pages=8192,
@@ -115,7 +117,8 @@ def audit_run(folder: Path) -> str:
     seed = settings["question_seed"]
     if seed is None:
         seed = settings["seed"]
-    web = ToyWeb(seed, settings["hops"], settings["slack"])
+    asks = settings.get("asks", "every")             # runs from before it was a setting
+    web = ToyWeb(seed, settings["hops"], settings["slack"], asks=asks)
 
     batches = [load_batch(files[0])]
     models = {"before": start_folder(settings["model"])}
@@ -131,7 +134,7 @@ def audit_run(folder: Path) -> str:
         else:
             parts.append(f"no probes {name} training: {model} is no model")
     if present:
-        probes = table(probe_table(present, batches[0].recipe))
+        probes = table(probe_table(present, batches[0].recipe, asks))
         parts.insert(len(batches), f"probes, mean gain\n{probes}")
     return "\n\n".join(parts)
 
@@ -186,7 +189,8 @@ def visits_of(batch: SavedBatch, web: ToyWeb) -> list[Visit]:
             kind, hop = pages[0]
             title = turn.tool["arguments"]["url"][0].removeprefix("page ")
             goal = turn.tool["arguments"]["goal"].split()
-            progress = kind == "right" and goal[-1:] == [title]
+            shows_pet = kind == "right" and goal[-1:] == [title]
+            progress = shows_pet and (case.asks == "every" or hop == case.hops)
             visits.append(Visit(kind, hop, gain, float(progress)))
     return visits
 
@@ -217,18 +221,18 @@ def probe_turns(case: Case) -> dict[str, tuple[str, str]]:
     }
 
 
-def probe_table(models: dict[str, Path], recipe: Recipe) -> Table:
+def probe_table(models: dict[str, Path], recipe: Recipe, asks: Asks = "every") -> Table:
     """The mean gain of every probe under each model."""
-    columns = [probe_gains(model, recipe) for model in models.values()]
+    columns = [probe_gains(model, recipe, asks) for model in models.values()]
     rows = [["turn", *models]]
     for name in columns[0]:
         rows.append([name, *(f"{fmean(gains[name]):+.2f}" for gains in columns)])
     return rows
 
 
-def probe_gains(model: Path, recipe: Recipe) -> dict[str, list[float]]:
+def probe_gains(model: Path, recipe: Recipe, asks: Asks) -> dict[str, list[float]]:
     """name -> the gain of this probe in each of PROBED questions."""
-    web = ToyWeb(1000, hops=4)
+    web = ToyWeb(1000, hops=4, asks=asks)
     tokenizer, score, _ = load_scorer(model)
     gains: dict[str, list[float]] = {}
     for i in range(PROBED):

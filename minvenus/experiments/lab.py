@@ -30,7 +30,6 @@ from minvenus.config import check
 from minvenus.console import table
 from minvenus.experiments.methods import (
     CHANGES,
-    METHODS,
     check_names,
     method_recipe,
     split_names,
@@ -83,7 +82,7 @@ class LabConfig:
 
     gains: str = setting("measured, equal, front", "names of profiles, with commas between")
     methods: str = setting(
-        ", ".join(METHODS), "recipes, perhaps with changes; a wrong name lists them all")
+        ", ".join(RECIPES), "recipes, perhaps with changes; a wrong name lists them all")
     visits: int = setting(6, "visits allowed; a correct answer needs four", least=4)
     steps: int = setting(80, "updates", least=1)
     seeds: int = setting(20, "runs per method and profile, seeds 0, 1, ...", least=1)

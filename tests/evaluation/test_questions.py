@@ -247,6 +247,11 @@ def test_the_seed_decides_the_toy_web_and_the_order_of_training():
     assert names[0] != names[1] and len(names[0]) == 8
 
 
+def test_where_the_last_pet_is_asked_for_it_is_in_training_and_in_evaluation():
+    last = open_questions(None, "toyweb", asks="last", limit=4)
+    assert all(question.text.startswith("After ") for question in last.training + last.held_out)
+
+
 def test_the_toy_web_knows_its_right_pages_and_other_tools_are_closed():
     web = open_questions(None, "toyweb", hops=3)
     done = SimpleNamespace(question=web.held_out[0], turns=[])

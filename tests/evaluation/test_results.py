@@ -153,7 +153,7 @@ def test_a_damaged_file_is_one_clear_error(folder, change, words):
 
 FIXED = """hops slack tools api_model max_turns max_context max_new_tokens max_observation_tokens
     time_limit tool_seconds temperature top_p top_k presence_penalty retries seed device
-    max_malformed like question_seed""".split()
+    max_malformed like question_seed asks""".split()
 
 
 def test_all_settings_that_change_what_a_run_does_are_fixed_and_files_count_by_their_content():

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from minvenus.config import ConfigError
 from minvenus.experiments import lab
 from minvenus.experiments.lab import PROFILES, RIGHT, STOP, WRONG, Gains, LabConfig
-from minvenus.experiments.methods import METHODS, method_recipe
+from minvenus.experiments.methods import method_recipe
 from minvenus.igpo.loss import LossConfig, igpo_loss, token_weights
+from minvenus.igpo.recipes import RECIPES
 from tests.igpo.enumeration import World
 
 
@@ -170,7 +171,7 @@ def loss_gradient(probs, rollouts, advantages) -> np.ndarray:
     return -table.grad.numpy()
 
 
-METHODS_OF_ALL_KINDS = [*METHODS, "raw_ig", "paper / unscaled", "paper / every turn / prob"]
+METHODS_OF_ALL_KINDS = [*RECIPES, "paper / unscaled", "paper / every turn / prob"]
 
 
 @given(worlds(), st.sampled_from(METHODS_OF_ALL_KINDS), st.integers(0, 1000))
@@ -201,7 +202,7 @@ def test_the_command_prints_a_table_and_draws_a_picture_per_profile_the_same_eac
         title, head, *rows = part.splitlines()
         assert title == f"gains {name}: {PROFILES[name]}"
         assert head.split() == ["method", "step", "0", "step", "3", "turns"]
-        assert [row.split()[0] for row in rows] == list(METHODS)
+        assert [row.split()[0] for row in rows] == list(RECIPES)
         assert all(row.count("[") == 3 for row in rows)
 
 
