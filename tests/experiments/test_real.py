@@ -1,8 +1,10 @@
-"""From a GGUF file and countries in JSON to a trained model: one step of SFT, one of IGPO."""
+"""From a GGUF file and countries in JSON to trained models: one step of SFT, one of each method."""
 
+import importlib
 import json
 import re
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -11,13 +13,17 @@ import train_sft
 from minvenus.agent.prompt import read_format
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.console import table
-from minvenus.experiments import countries, factbook, smollm2
+from minvenus.experiments import compare, countries, factbook, real, smollm2
 from minvenus.experiments.audit import AuditConfig
 from minvenus.experiments.audit import main as audit
-from minvenus.experiments.audit_pages import Walker, difference_table
+from minvenus.experiments.audit_pages import Walker, difference_table, first_visit_words
 from minvenus.experiments.audit_table import Visit
+from minvenus.experiments.compare import flags_of
+from minvenus.experiments.real import RealConfig
 from minvenus.files import read_jsonl
+from minvenus.flags import parse_flags
 from minvenus.igpo.gain import belief, wrap_truth
+from minvenus.settings import EvalConfig, InferConfig
 from minvenus.text.chat import stream
 from minvenus.tools.almanac import Almanac
 from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
@@ -89,7 +95,8 @@ def test_the_same_with_the_packages(tmp_path, capsys):
 def test_a_gain_is_that_of_the_whole_conversation_read_anew(folder):
     walker = Walker(folder / "model", Almanac(folder / "world" / "pages"))
     path = ["Alma", "Bria"]
-    question = Question("q", "What is the capital?", ["Briaville"], pages=path)
+    chain = factbook.Chain(path, ["land borders", "capital"], "Briaville")
+    question = Question("q", chain.text, [chain.answer], pages=path)
     first, visits = walker.walk(question)
     kinds = [(visit.kind, visit.hop, visit.progress) for visit in visits]
     assert kinds == [
@@ -105,11 +112,10 @@ def test_a_gain_is_that_of_the_whole_conversation_read_anew(folder):
 
     def belief_after(pages):
         """Of a conversation that searches for the path's page and visits these."""
-        messages = [{"role": "system", "content": walker.format.system}]
-        messages.append({"role": "user", "content": question.text})
-        for right, page in zip(path, pages, strict=False):
-            messages += walker.call(right, "search", {"query": [right]})
-            messages += walker.visit(right, page)
+        messages = factbook.opening(walker.format.prompt, question.text)
+        for right, page, line in zip(path, pages, chain.lines, strict=False):
+            messages += factbook.turn(walker.almanac, right, "search", {"query": [right]})
+            messages += factbook.visit(walker.almanac, right, page, line)
         answer = {"role": "assistant", "content": "<think>\nx\n</think>\ny"}
         ids, _, spans = stream([*messages, answer], walker.tokenizer)
         [logprobs] = walker.engine.score(ids[: spans[-1][0]], [wrapped.ids])
@@ -141,8 +147,9 @@ def test_the_right_page_is_compared_with_the_others_of_its_question_and_hop():
 def test_the_audit_has_a_table_for_each_number_of_hops(folder, tmp_path):
     world = {"model": str(folder / "model"), "world": str(folder / "world")}
     text = audit(AuditConfig(**world, questions=3))
-    *parts, total = text.split("\n\n")
+    *parts, total, first = text.split("\n\n")
     assert total.startswith("all: rank correlation of gain and progress ")
+    assert re.match(r"mean gain of a first right visit [-+]\d+\.\d\d ± \d+\.\d\d, (not )?above 0", first)
     for part, differences in zip(parts[::2], parts[1::2], strict=True):
         assert differences.startswith("right less  hop  count")
         words = r"1 (\d)-hop questions, log P\(truth \| question\) -\d+\.\d\d per token, rank .*"
@@ -154,3 +161,96 @@ def test_the_audit_has_a_table_for_each_number_of_hops(folder, tmp_path):
         audit(AuditConfig(model=world["model"], world=str(tmp_path)))
     with pytest.raises(ConfigError, match="--world FOLDER needs --model FOLDER"):
         AuditConfig(run="r", world=world["world"])
+
+
+def test_the_mean_gain_of_a_first_right_visit_is_over_all_questions_and_no_other_visit():
+    visits = [Visit("right", 1, 1.0, 1.0), Visit("right", 1, -0.5, 1.0), Visit("wrong", 1, 9, 0.0)]
+    words = first_visit_words([*visits, Visit("right", 2, 9.0, 1.0)])
+    assert words == "mean gain of a first right visit +0.25 ± 0.53, above 0"  # .75 / sqrt(2)
+    words = first_visit_words(visits[1:])
+    assert "visit -0.50 ± 0.00, not above 0: the right first page costs belief" in words
+
+
+# -------------------------------------------------------------------------------------- make real
+
+SCRIPTS = {  # script -> its settings, its presets, what makes it small
+    "train_sft.py": (SFTConfig, SFT_PRESETS, {"max_tokens": 4096, "batch": 1, "validation": 1}),
+    "train_igpo.py": (
+        IGPOConfig,
+        IGPO_PRESETS,
+        {"questions": 1, "group": 2, "max_turns": 2, "max_turn_tokens": 8},
+    ),
+    "eval.py": (EvalConfig, {}, {"max_turns": 2, "max_new_tokens": 8}),
+    "infer.py": (InferConfig, {}, {"max_turns": 2, "max_new_tokens": 8}),
+}
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """Scripts run in this process, and small. Gives (script, settings) of each."""
+    seen = []
+
+    def run_all(script, jobs, at_once=1, logs=None):
+        for name, settings in jobs.items():
+            config, presets, small = SCRIPTS[script]
+            parsed = parse_flags(config, flags_of(settings | small), presets=presets)
+            seen.append((script, settings))
+            importlib.import_module(script.removesuffix(".py")).main(parsed)
+            yield name
+
+    monkeypatch.setattr(compare, "run_all", run_all)
+    monkeypatch.setattr(real, "run_all", run_all)
+    return seen
+
+
+def test_the_experiment_from_the_first_audit_to_the_page(folder, tmp_path, commands, capsys):
+    shared = {"model": str(folder / "model"), "world": str(folder / "world")}
+    small = {"sft_steps": 1, "steps": 1, "watched": 1, "tested": 3, "audited": 3}
+    config = RealConfig(**shared, **small, out=str(tmp_path / "out"), methods="grpo, uncentred")
+    printed = real.main(config)
+    out = tmp_path / "out"
+    scripts, settings = zip(*commands, strict=True)
+    assert scripts == (
+        "train_sft.py", "eval.py", "train_igpo.py", "train_igpo.py", "eval.py", "eval.py",
+        "infer.py",
+    )
+    _, _, grpo, uncentred, *_ = settings
+    same = dict(grpo), dict(uncentred)
+    for one in same:
+        del one["out"], one["recipe"]
+    assert same[0] == same[1], "the same start, questions, seed and budget"
+    assert (grpo["recipe"], uncentred["recipe"]) == ("grpo", "uncentred")
+
+    held_out, *rest = read_jsonl(out / "questions.jsonl")
+    assert held_out == read_jsonl(folder / "world" / "test.jsonl")[0]
+    train = read_jsonl(folder / "world" / "train.jsonl")
+    assert rest == [row for row in train if row["source"] != "1-hop"]
+    for name in ("start", "sft"):
+        text = (out / f"audit-{name}.txt").read_text()
+        assert "mean gain of a first right visit" in text and text in capsys.readouterr().out + text
+    table = (out / "results.txt").read_text()
+    assert table in printed + "\n\n" or table.strip() in printed
+    head, sft, *models = table.splitlines()[1:5]
+    assert head.split()[:2] == ["model", "accuracy"] and "right pages" in head
+    assert sft.startswith("sft ") and [row.split()[0] for row in models] == ["grpo-1", "uncentred-1"]
+    for page in ("report.html", "xray.html"):
+        assert str(out / page) in printed and (out / page).stat().st_size > 5000
+
+    contents = {file: file.read_bytes() for file in out.rglob("*.jsonl")}
+    real.main(config)
+    assert contents == {file: file.read_bytes() for file in out.rglob("*.jsonl")}, "nothing twice"
+    with pytest.raises(ConfigError, match="plan.json says steps 1, now it is 2"):
+        real.main(RealConfig(**shared, **small | {"steps": 2}, out=config.out, methods="grpo, uncentred"))
+    commands.clear()
+    real.main(RealConfig(**shared, **small, out=config.out, methods="grpo, uncentred", seeds=2))
+    assert [settings["seed"] for script, settings in commands if script == "train_igpo.py"] == [
+        1, 1, 2, 2,
+    ]
+
+
+def test_a_missing_model_or_world_names_its_make_target(folder, tmp_path):
+    with pytest.raises(ConfigError, match="nowhere has no config.json: make real-model"):
+        real.main(RealConfig(model="nowhere", out=str(tmp_path)))
+    with pytest.raises(ConfigError, match="nowhere has no manifest.json: make real-model"):
+        real.main(RealConfig(model=str(folder / "model"), world="nowhere", out=str(tmp_path)))
+    assert not [*tmp_path.iterdir()]
