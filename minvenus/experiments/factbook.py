@@ -126,10 +126,15 @@ def main(config: FactbookConfig) -> str:
         for country in countries.values():
             file = pages / f"{file_name(country.name)}.txt"
             file.write_text(country.page + "\n", encoding="utf-8")
-        lessons = demonstrations(train, Almanac(pages), config)
+        almanac = Almanac(pages)
+        lessons = []
+        for i in range(config.demonstrations):
+            chain = train[i % len(train)]
+            rng = random.Random(f"{config.seed} {i} {chain.text}")
+            lessons.append({"messages": demonstration(chain, almanac, rng)})
         write_records(folder / "train.jsonl", [chain.record() for chain in train])
         write_records(folder / "test.jsonl", [chain.record() for chain in test])
-        write_records(folder / "demonstrations.jsonl", [{"messages": lesson} for lesson in lessons])
+        write_records(folder / "demonstrations.jsonl", lessons)
         manifest = {
             "countries": len(countries),
             "train": Counter(len(chain.path) for chain in train),
@@ -222,17 +227,6 @@ def balanced(questions: list[Chain], rng: random.Random, dropped: Counter[str]) 
 # -------------------------------------------------------------------------------- demonstrations
 
 
-def demonstrations(
-    train: list[Chain], almanac: Almanac, config: FactbookConfig
-) -> list[list[dict]]:
-    lessons = []
-    for i in range(config.demonstrations):
-        chain = train[i % len(train)]
-        rng = random.Random(f"{config.seed} {i} {chain.text}")
-        lessons.append(demonstration(chain, almanac, rng))
-    return lessons
-
-
 def demonstration(chain: Chain, almanac: Almanac, rng: random.Random) -> list[dict]:
     """The messages of one conversation: search and visit from hop to hop, then the answer."""
     messages = opening(SYSTEM, chain.text)
@@ -253,8 +247,8 @@ def hops_shown(chain: Chain, rng: random.Random) -> int:
     draw = rng.random()
     if draw < AT_ONCE:
         return 0
-    if draw < AT_ONCE + STOP_EARLY and len(chain.path) > 1:
-        return rng.randrange(1, len(chain.path))
+    if draw < AT_ONCE + STOP_EARLY:
+        return rng.randint(1, max(1, len(chain.path) - 1))
     return len(chain.path)
 
 

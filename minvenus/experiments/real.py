@@ -50,6 +50,7 @@ from minvenus.setting import setting
 PRESET = "smollm2"
 # Measured seconds of one quiet core: of a step of SFT and of RL, of a question evaluated or audited
 SFT_SECONDS, RL_SECONDS, EVAL_SECONDS, AUDIT_SECONDS = 32, 200, 3.5, 4.0
+MEMORY = 6
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class RealConfig:
     seeds: int = setting(1, "runs of each method", least=1)
     sft_steps: int = setting(100, "optimiser steps on demonstrations", least=1)
     steps: int = setting(40, "batches of rollouts of each run", least=1)
-    watched: int = setting(48, "test questions asked during training: first, half-way, last",
-                           least=1)
+    learning_rate: float = setting(2e-5, "of all methods", above=0)
+    watched: int = setting(48, "test questions asked before, half-way and after it", least=1)
     tested: int = setting(192, "test questions asked of every model at the end", least=2)
     audited: int = setting(102, "test questions of an audit", least=3)
     jobs: int = setting(2, "processes at the same time", least=1)
@@ -83,8 +84,9 @@ def main(config: RealConfig) -> str:
     out = Path(config.out)
     write_plan(out, plan_of(config))
     save_config(config, out)
-    print(f"about {clock(seconds(config))} in all on {config.jobs} quiet cores; 6 GB of memory and "
-          f"4 GB of disk for each run. Ctrl-C stops, the same command goes on.", flush=True)
+    print(f"about {clock(seconds(config))} in all on {config.jobs} quiet cores, {MEMORY} GB of "
+          f"memory for each of {config.jobs} processes. Their output is in {out}/*/log.txt. "
+          "Ctrl-C stops, the same command goes on.", flush=True)
 
     audit("start", Path(config.model), config)
     data = str(Path(config.world) / "demonstrations.jsonl")
@@ -93,6 +95,7 @@ def main(config: RealConfig) -> str:
     audit("sft", sft, config)
     evaluate({"sft": sft}, config)
 
+    write_questions(config)
     jobs = {}
     for i in range(config.seeds):
         for method in split_names(config.methods):
@@ -155,24 +158,24 @@ def run_settings(start: Path, method: str, i: int, config: RealConfig) -> dict:
     shared = {
         "preset": PRESET,
         "model": start,
-        "data": questions_file(config),
+        "data": Path(config.out) / "questions.jsonl",
         "tools": almanac(config),
         "seed": i + 1,
         "evaluate_questions": config.watched,
         "evaluate_every": max(1, config.steps // 2),
         "rollouts_every": 5,
+        "learning_rate": config.learning_rate,
+        "kl_coef": 0.0,             # a reference would cost a forward pass more
     }
     return shared | method_settings(method)
 
 
-def questions_file(config: RealConfig) -> Path:
+def write_questions(config: RealConfig) -> None:
     """Test questions, which train_igpo.py holds out, and behind them those to train on."""
     world = Path(config.world)
     test = read_jsonl(world / "test.jsonl")[:config.watched]
     train = [row for row in read_jsonl(world / "train.jsonl") if len(row["pages"]) > 1]
-    path = Path(config.out) / "questions.jsonl"
-    write_records(path, test + train)
-    return path
+    write_records(Path(config.out) / "questions.jsonl", test + train)
 
 
 def evaluate(models: dict[str, Path], config: RealConfig) -> None:
@@ -205,9 +208,18 @@ def report(last: str, config: RealConfig) -> str:
         runs[method] = [results.read_curves(out / name) for name in names]
         reports |= {name: read_report(str(out / "eval" / name)) for name in names}
 
-    title = f"{config.tested} test questions, one sampled rollout of each"
-    tables = {title: result_table(reports)}
-    tables |= results.tables(runs, 1, config.steps)
+    columns = {
+        "accuracy at step 0": (results.ACCURACY, 0),
+        f"at step {config.steps}": (results.ACCURACY, config.steps),
+        "right pages": (results.RIGHT_PAGES, config.steps),
+        "turns": (results.TURNS, config.steps),
+    }
+    tables = {
+        f"{config.tested} test questions, one rollout of each, 95 % intervals over the questions":
+            result_table(reports),
+        f"The first {config.watched} of them during training, mean over runs [95 % interval]":
+            results.over_seeds(runs, columns),
+    }
     parts = [f"{title}\n{table(rows)}" for title, rows in tables.items()]
     write_text(out / "results.txt", "\n\n".join(parts) + "\n")
     page = write_text(out / "report.html", results.page_of(runs, tables, plan_of(config)))
@@ -215,7 +227,7 @@ def report(last: str, config: RealConfig) -> str:
 
 
 def result_table(reports: dict[str, dict]) -> results.Table:
-    """A row for each model; shares with 95 % intervals over the questions."""
+    """A row for each model; the difference to SFT is paired by question."""
     sources = sorted(reports["sft"]["by_source"])
     rows = [["model", "accuracy", *sources, "right pages", "turns", "malformed", "minus SFT"]]
     for name, summary in reports.items():
