@@ -30,6 +30,14 @@ def test_the_readme_is_short_and_its_pictures_are_small():
     assert len(pictures) >= 3 and all((ROOT / name).stat().st_size < 300_000 for name in pictures)
 
 
+def test_the_code_that_the_page_shows_of_the_example_with_trl_is_the_example():
+    page = (ROOT / "docs" / "integration.md").read_text(encoding="utf-8")
+    code = (ROOT / "docs" / "trl_credit.py").read_text(encoding="utf-8")
+    for name in ("class IGPOTrainer", "class Rollouts"):
+        shown = re.search(rf"^    {name}.*\n(?:(?:     .*)?\n)*", page, re.MULTILINE)
+        assert re.sub(r"^    ", "", shown[0], flags=re.MULTILINE).strip() in code
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere_and_those_to_a_line_to_the_function_that_they_name(page):
     for words, target in re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):

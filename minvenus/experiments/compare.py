@@ -39,7 +39,7 @@ from minvenus.files import latest_checkpoint, step_name, write_json, write_text
 from minvenus.flags import save_config
 from minvenus.igpo.recipes import RECIPES
 from minvenus.setting import setting
-from minvenus.settings import Hops
+from minvenus.settings import ASKS, Hops
 from minvenus.tools.toyweb import Asks
 from minvenus.train.settings import SFTConfig
 
@@ -65,7 +65,7 @@ class CompareConfig:
         0.5, "how often their teacher opens a wrong result first, per hop", least=0, most=1)
     steps: int = setting(40, "of each run; an evaluation every 10, and after the last", least=1)
     hops: Hops = setting(4, "of every question; demonstrations have up to 4, or as many")
-    asks: Asks = setting("every", "for the pet of every page on the path, or of the last one")
+    asks: Asks = setting("every", ASKS)
     slack: int = setting(0, "turns beyond what is needed", least=0)
     questions: int = setting(8, "per step", least=1)
     group: int = setting(4, "rollouts of each question", least=2)
@@ -142,7 +142,11 @@ def write_plan(folder: Path, plan: dict) -> None:
 
 def start_checkpoints(config: CompareConfig) -> list[Path]:
     """Train the SFT checkpoints that are not there yet."""
-    shared = {"most_hops": max(4, config.hops), "wrong_result": config.wrong_result}
+    shared = {
+        "most_hops": max(4, config.hops),
+        "wrong_result": config.wrong_result,
+        "asks": config.asks,
+    }
     jobs = {}
     for seed in range(config.first_sft_seed, config.first_sft_seed + config.checkpoints):
         jobs[f"sft-{seed}"] = shared | {"seed": seed}
@@ -163,6 +167,7 @@ def run_settings(config: CompareConfig, start: Path, method: str, i: int) -> dic
         "question_seed": config.first_seed + i,
         "seed": config.first_sampling_seed + i,
         "hops": config.hops,
+        "asks": config.asks,
         "slack": config.slack,
         "questions": config.questions,
         "group": config.group,
@@ -171,8 +176,6 @@ def run_settings(config: CompareConfig, start: Path, method: str, i: int) -> dic
         "max_context": max(256, 192 * config.hops),
         "rollouts_every": config.steps,
     }
-    if config.asks != "every":
-        shared["asks"] = config.asks
     return shared | method_settings(method)
 
 
