@@ -7,8 +7,11 @@ and agent.json. Two things need care:
     rows of q and k     llama.cpp keeps the two halves of a head's channels interleaved; Llama's
                         own order, which our rotation expects, has one half after the other.
     tags                The model has no <think> or <tool_call>, and no symbol for some control
-                        characters. Tokens that it used for source code get these names; their
-                        embeddings still remember the code, so SFT has to teach their new meaning.
+                        characters. Tokens that it used for source code get these names. Most of
+                        them have one and the same embedding, as nothing was trained on them: a
+                        model could not tell one tag from another. So a tag gets the mean
+                        embedding of the tokens that spell it, as long as embeddings are on average.
+                        All other rows, and all logits where no tag is read, are the file's own.
 """
 
 from dataclasses import dataclass
@@ -77,10 +80,13 @@ def main(config: SmolLM2Config) -> str:
     content = read_gguf(path)
     shape = model_config(content)
     with replaced_folder(config.out) as folder:
-        save_file(tensors(content, shape), folder / "model.safetensors", metadata={"format": "pt"})
+        tokens = tokenizer(content)
+        tokens.save(str(folder / "tokenizer.json"))
+        weights = tensors(content, shape)
+        spell_tags(weights["model.embed_tokens.weight"], tokens)
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         write_json(folder / "config.json", {**shape.to_hf(), "dtype": "float32"})
         write_json(folder / "agent.json", FORMAT.files["agent.json"])
-        tokenizer(content).save(str(folder / "tokenizer.json"))
     size = (Path(config.out) / "model.safetensors").stat().st_size
     return f"{path.name}: {shape.num_hidden_layers} layers, {size / 1e6:.0f} MB in {config.out}"
 
@@ -172,3 +178,11 @@ def tokenizer(content: GGUF) -> Tokenizer:
         if kind == CONTROL and spelling not in BYTE_SYMBOLS:
             result.add_special_tokens([AddedToken(spelling, normalized=False)])
     return result
+
+
+def spell_tags(embeddings: torch.Tensor, tokens: Tokenizer) -> None:
+    """Give the row of each tag the mean direction of the tokens between its brackets."""
+    length = embeddings.norm(dim=1).mean()
+    for tag in TAGS:
+        mean = embeddings[tokens.encode(tag[1:-1]).ids].mean(dim=0)
+        embeddings[tokens.token_to_id(tag)] = mean * length / mean.norm()

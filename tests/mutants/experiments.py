@@ -247,6 +247,13 @@ MUTANTS = (
     ),
     mutant(
         51,
+        "tags keep the embeddings of tokens that nothing was trained on",
+        "experiments/test_smollm2.py::"
+        "test_a_tag_lies_between_the_tokens_that_spell_it_and_no_two_tags_are_alike",
+        ("minvenus.experiments.smollm2:spell_tags", "    for tag in TAGS:", "    for tag in ():"),
+    ),
+    mutant(
+        51,
         "a side page gains since the question, not since the visit before it",
         "experiments/test_real.py::test_a_gain_is_that_of_the_whole_conversation_read_anew",
         "minvenus.experiments.audit_pages:Walker.walk",
