@@ -23,6 +23,7 @@ from minvenus.agent.prompt import read_format
 from minvenus.config import ConfigError
 from minvenus.console import table
 from minvenus.engine import Engine
+from minvenus.engine.engine import ScoreRequest
 from minvenus.evaluation.questions import open_questions
 from minvenus.experiments.audit_table import Visit, correlated, number, ranks, visit_table
 from minvenus.experiments.factbook import LEAD_IN, linked, lines_to_read, opening, turn, visit
@@ -129,7 +130,7 @@ class Walker:
         path, starts = self.encode(messages)
         wrapped = wrap_truth(question.answers[0], self.tokenizer, self.recipe)
         # a search and a visit at each hop; the first start is after the question
-        requests = [(path, starts[::2], wrapped.ids)]
+        requests: list[ScoreRequest] = [(path, starts[::2], wrapped.ids)]
         for _, hop, branch in branches:
             ids, _ = self.encode(branch)
             shared = starts[2 * hop - 1]

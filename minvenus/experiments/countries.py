@@ -102,7 +102,7 @@ def country(name: str, raw: dict, names: Collection[str], dropped: Counter[str])
     return Country(name, lines, targets)
 
 
-def text_at(raw: dict, *path: str) -> str:
+def text_at(raw: object, *path: str) -> str:
     """The text of a field without HTML, "" where there is none."""
     for key in (*path, "text"):
         raw = raw.get(key, "") if isinstance(raw, dict) else ""

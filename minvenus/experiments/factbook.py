@@ -221,7 +221,10 @@ def balanced(questions: list[Chain], rng: random.Random, dropped: Counter[str]) 
             selected[hops - 1].append(chain)
         else:
             dropped["more than enough questions with one end"] += 1
-    return [chain for turns in zip_longest(*selected) for chain in turns if chain]
+    in_turn = []
+    for chains_of_a_turn in zip_longest(*selected):
+        in_turn += [chain for chain in chains_of_a_turn if chain]
+    return in_turn
 
 
 # -------------------------------------------------------------------------------- demonstrations

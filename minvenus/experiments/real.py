@@ -48,9 +48,10 @@ from minvenus.report.xray import write_page
 from minvenus.setting import setting
 
 PRESET = "smollm2"
-# Measured seconds of one quiet core: of a step of SFT and of RL, of a question evaluated or audited
-SFT_SECONDS, RL_SECONDS, EVAL_SECONDS, AUDIT_SECONDS = 32, 200, 3.5, 4.0
-MEMORY = 6
+# seconds of one core for a step of SFT or RL, for a question evaluated or audited; from 105 tokens
+# per second of an update, 110 of decoding at batch 16 and 350 of prefill
+SFT_SECONDS, RL_SECONDS, EVAL_SECONDS, AUDIT_SECONDS = 26, 195, 3.5, 4.0
+MEMORY = 6  # GB of a process
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,9 @@ class RealConfig:
         "recipes, perhaps with changes; a wrong name lists them all")
     seeds: int = setting(1, "runs of each method", least=1)
     sft_steps: int = setting(100, "optimiser steps on demonstrations", least=1)
-    steps: int = setting(40, "batches of rollouts of each run", least=1)
+    steps: int = setting(32, "batches of rollouts of each run", least=1)
     learning_rate: float = setting(2e-5, "of all methods", above=0)
-    watched: int = setting(48, "test questions asked before, half-way and after it", least=1)
+    watched: int = setting(32, "test questions asked before, half-way and after it", least=1)
     tested: int = setting(192, "test questions asked of every model at the end", least=2)
     audited: int = setting(102, "test questions of an audit", least=3)
     jobs: int = setting(2, "processes at the same time", least=1)

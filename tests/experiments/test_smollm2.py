@@ -185,12 +185,11 @@ def test_a_tag_lies_between_the_tokens_that_spell_it_and_no_two_tags_are_alike(c
     embeddings = weights.load(folder / "model").state_dict()["model.embed_tokens.weight"]
     tags = embeddings[[tokenizer.added[tag] for tag in TAGS]]
     directions = tags / tags.norm(dim=1, keepdim=True)
-    for tag, direction in zip(TAGS, directions, strict=True):
+    for tag in TAGS:
         mean = embeddings[tokenizer.encode_untrusted(tag[1:-1])].mean(dim=0)
-        assert torch.cosine_similarity(mean, direction, dim=0) > 0.999
+        assert torch.allclose(mean, embeddings[tokenizer.added[tag]], atol=1e-6)
     # here a token is one letter, and "/tool_response" differs from "tool_response" by one of 14
     assert (directions @ directions.T - torch.eye(len(TAGS))).max() < 0.99
-    assert tags.norm(dim=1).std() < 1e-4
 
 
 @pytest.mark.parametrize(
