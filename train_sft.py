@@ -8,7 +8,7 @@ from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors
 from minvenus.evaluation.questions import batch_indices
-from minvenus.files import step_name
+from minvenus.files import read_records, step_name
 from minvenus.flags import parse_flags
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder
@@ -88,7 +88,7 @@ def load_examples(config: SFTConfig,
     prompts: set[str] = set()
     records = toyweb_records(config)
     if config.data != "toyweb":
-        records = dataset.read_records(config.data)
+        records = (record for _, record in read_records(config.data))
     examples, dropped = dataset.load(records, tokenizer, config.max_tokens, prompts)
     tokens = sum(map(len, examples))
     trained = sum(example.trained for example in examples)

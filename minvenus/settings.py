@@ -17,7 +17,7 @@ from minvenus.setting import setting
 
 Device = Literal["auto", "cpu", "cuda"]
 Hops = Literal[1, 2, 3, 4, 5, 6]
-Asks = Literal["every", "last"]      # pets of a toy question's chain that it asks for
+Asks = Literal["every", "last"]      # pets of its chain that a toy question asks for
 ASKS = "toy web: the pets of every page of the chain, or of the last page only"
 # Names of formats in agent/prompt.py: what a model was trained to read, and how it is run
 Like = Literal["minvenus", "toyweb", "dr-venus"]
@@ -85,12 +85,11 @@ class AgentConfig:
     def __post_init__(self):
         check(self)
         check_temperature(self.temperature)
-        if self.tools != "toyweb" and self.asks != "every":
-            raise ConfigError(f"--asks {self.asks} is of the toy web, not of --tools {self.tools}")
         if self.api_base is not None:
             check_address(self.api_base, "--api-base", "POLICY_API_KEY")
         if (self.api_base is None) != (self.api_model is None):
-            raise ConfigError("an endpoint needs both --api-base and --api-model")
+            raise ConfigError("an endpoint needs both --api-base and --api-model, and the word "
+                              "none is no name of a model")
         if self.api_base is not None and self.model == "tiny":
             raise ConfigError(
                 "an endpoint needs --model, too: a folder with the served model's tokenizer.json, "
@@ -167,8 +166,9 @@ class EvalConfig:
         if self.judge and self.score != "em":
             raise ConfigError("--judge decides alone: leave --score out")
         check_tools(self.questions, self.agent.tools, "--questions")
-        if self.agent.tools != "toyweb" and (self.hops, self.slack) != (None, None):
-            raise ConfigError("--hops and --slack are of the toy web")
+        toy_settings = (self.hops, self.slack, self.agent.asks)
+        if self.agent.tools != "toyweb" and toy_settings != (None, None, "every"):
+            raise ConfigError("--hops, --slack and --asks are of the toy web")
         if self.xray is None and (self.answer is not None or self.group is not None):
             raise ConfigError("--answer and --group belong to --xray FILE")
 

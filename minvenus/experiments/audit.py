@@ -118,7 +118,7 @@ def audit_run(folder: Path) -> str:
     if seed is None:
         seed = settings["seed"]
     asks = settings.get("asks", "every")             # runs from before it was a setting
-    web = ToyWeb(seed, settings["hops"], settings["slack"], asks=asks)
+    web = ToyWeb(seed, settings["hops"], asks=asks)
 
     batches = [load_batch(files[0])]
     models = {"before": start_folder(settings["model"])}
@@ -163,9 +163,7 @@ def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
     ranked = correlated(ranks(gains), ranks(progress))
     best = correlated(ranks(sorted(gains)), ranks(sorted(progress)))
 
-    sums = []
-    for turn_gains in batch.credit.gains:
-        sums.append(sum(gain for gain in turn_gains if gain is not None))
+    sums = [sum(filter(None, gains)) for gains in batch.credit.gains]
     outcomes = [sample.outcome for sample in batch.samples if sample.outcome is not None]
     explained = correlated(sums, outcomes)
     if explained is not None:
@@ -187,9 +185,8 @@ def visits_of(batch: SavedBatch, web: ToyWeb) -> list[Visit]:
             if not pages or gain is None or turn.tool is None:
                 continue
             kind, hop = pages[0]
-            title = turn.tool["arguments"]["url"][0].removeprefix("page ")
             goal = turn.tool["arguments"]["goal"].split()
-            shows_pet = kind == "right" and goal[-1:] == [title]
+            shows_pet = kind == "right" and goal[-1:] == [case.path[hop - 1]]
             progress = shows_pet and (case.asks == "every" or hop == case.hops)
             visits.append(Visit(kind, hop, gain, float(progress)))
     return visits
@@ -221,7 +218,7 @@ def probe_turns(case: Case) -> dict[str, tuple[str, str]]:
     }
 
 
-def probe_table(models: dict[str, Path], recipe: Recipe, asks: Asks = "every") -> Table:
+def probe_table(models: dict[str, Path], recipe: Recipe, asks: Asks) -> Table:
     """The mean gain of every probe under each model."""
     columns = [probe_gains(model, recipe, asks) for model in models.values()]
     rows = [["turn", *models]]
@@ -244,8 +241,7 @@ def probe_gains(model: Path, recipe: Recipe, asks: Asks) -> dict[str, list[float
             messages = [*opening, probe, tool_response(observation), assistant(LEAD_IN, "")]
             ids, _, spans = stream(messages, tokenizer)
             starts = [start for start, _ in spans[2:4]]        # of the probe, of the turn after it
-            before, after = score(ids, starts, wrapped.ids)
-            old = belief(before[wrapped.start:], recipe.gain)
-            new = belief(after[wrapped.start:], recipe.gain)
-            gains.setdefault(name, []).append(new - old)
+            logprobs = score(ids, starts, wrapped.ids)
+            before, after = [belief(row[wrapped.start:], recipe.gain) for row in logprobs]
+            gains.setdefault(name, []).append(after - before)
     return gains

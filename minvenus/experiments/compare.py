@@ -278,6 +278,9 @@ def run_all(
 def start(script: str, settings: dict, log: Path | None) -> subprocess.Popen:
     """Start a script with one thread: of a tiny model, two processes side by side are faster than
     one with two threads."""
+    if not (ROOT / script).exists():
+        raise ConfigError(f"{ROOT} has no {script}, an installed package has no scripts: run this "
+                          "in a clone of the repository")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, str(ROOT / script), *flags_of(settings)]
     if log is None:

@@ -48,10 +48,10 @@ from minvenus.report.xray import write_page
 from minvenus.setting import setting
 
 PRESET = "smollm2"
-# seconds of one core for a step of SFT or RL, for a question evaluated or audited; from 105 tokens
-# per second of an update, 110 of decoding at batch 16 and 350 of prefill
+# Seconds of one core for a step of SFT or RL, for a question evaluated or audited; from 107 tokens
+# per second of an update (measured), 110 of decoding at batch 16 and 700 of prefill
 SFT_SECONDS, RL_SECONDS, EVAL_SECONDS, AUDIT_SECONDS = 26, 195, 3.5, 4.0
-MEMORY = 6  # GB of a process
+MEMORY = 5  # GB of an RL process; SFT, which runs alone, has 6
 
 
 @dataclass(frozen=True)

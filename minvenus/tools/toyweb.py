@@ -167,9 +167,7 @@ class ToyWeb:
 
     def __init__(self, seed: int = 0, hops: int | tuple[int, ...] | None = None, slack: int = 0,
                  train: int = 2048, test: int = 256, asks: Asks = "every"):
-        if hops is None:
-            hops = HOPS
-        self.hops = (hops,) if isinstance(hops, int) else hops
+        self.hops = (hops,) if isinstance(hops, int) else hops or HOPS
         self.seed = seed
         self.slack = slack
         self.asks = asks

@@ -78,7 +78,7 @@ IGPO_PRESETS: dict[str, dict] = {
         "max_context": 1536,
         "max_observation_tokens": 256,
         "pages": 2048,
-        "pack_tokens": 3072,
+        "pack_tokens": 2048,
         "recompute": False,
         "save_every": 5,
     },

@@ -13,15 +13,7 @@ from minvenus.config import MODELS, ConfigError, ModelConfig, check
 from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
 from minvenus.setting import setting
-from minvenus.settings import (
-    ASKS,
-    Asks,
-    Device,
-    Hops,
-    Like,
-    check_temperature,
-    check_tools,
-)
+from minvenus.settings import ASKS, Asks, Device, Hops, Like, check_temperature, check_tools
 
 Preset = Literal["tiny", "smollm2", "qwen3-0.6b", "qwen3-4b-lora", "dr-venus-4b"]
 PAGE_SIZE = 16                        # tokens of a page of the cache, in training

@@ -194,7 +194,9 @@ def test_probes_are_turns_without_news_and_are_scored_before_and_after_training(
     assert probes["the next right page"][1] == case.pages[second].text(goal)
     monkeypatch.setattr(audit, "PROBED", 1)
     base = start_folder("tiny-base")
-    head, *rows = audit.probe_table({"before": base, "after": base}, Recipe(lead_in="Answer."))
+    head, *rows = audit.probe_table(
+        {"before": base, "after": base}, Recipe(lead_in="Answer."), "every"
+    )
     _, (_, next_page), *_ = audit.probe_table({"before": base}, Recipe(lead_in="Answer."), "last")
     assert float(next_page) < 0.1, "the second of four pages has no part of the answer"
     assert head == ["turn", "before", "after"] and [row[0] for row in rows] == list(probes)
@@ -215,7 +217,7 @@ def test_a_probe_gains_what_the_answers_own_tokens_gain_from_its_turn(monkeypatc
         return [[-7.0] * wrapper + [-1.0] * 9, [-3.0] * wrapper + [-0.5] * 9]
 
     monkeypatch.setattr(audit, "load_scorer", lambda folder: (TOKENIZER, score, 0))
-    _, *rows = audit.probe_table({"before": Path("x")}, Recipe(gain=gain))
+    _, *rows = audit.probe_table({"before": Path("x")}, Recipe(gain=gain), "every")
     assert {cell for _, cell in rows} == {expected}
     assert len(contexts) == 2 * 5 * 32, "32 questions"
     case = ToyWeb(1000, hops=4).case("test-0")

@@ -181,7 +181,7 @@ MUTANTS = (
         51,
         "a probe's gain counts the wrapper's tokens",
         IN_AUDIT + "test_a_probe_gains_what_the_answers_own_tokens_gain_from_its_turn",
-        (AUDIT + "probe_gains", "belief(after[wrapped.start:]", "belief(after"),
+        (AUDIT + "probe_gains", "belief(row[wrapped.start:]", "belief(row"),
     ),
     mutant(
         51,
@@ -220,7 +220,7 @@ MUTANTS = (
         51,
         "a right page that was not asked for its pet counts as progress",
         IN_AUDIT + "test_progress_is_a_pet_of_the_answer_that_is_shown_for_the_first_time",
-        (AUDIT + "visits_of", " and goal[-1:] == [title]", ""),
+        (AUDIT + "visits_of", " and goal[-1:] == [case.path[hop - 1]]", ""),
     ),
     mutant(
         51,
@@ -287,5 +287,17 @@ MUTANTS = (
         "the first training questions are held out, the test questions are trained on",
         "experiments/test_real.py::test_the_experiment_from_the_first_audit_to_the_page",
         ("minvenus.experiments.real:write_questions", "test + train", "train + test"),
+    ),
+    mutant(
+        12,
+        "every right page is progress, though the last pet alone was asked for",
+        IN_AUDIT + "test_where_the_last_pet_is_asked_for_only_its_page_is_progress",
+        (AUDIT + "visits_of", ' and (case.asks == "every" or hop == case.hops)', ""),
+    ),
+    mutant(
+        12,
+        "a checkpoint is audited on questions for every pet",
+        IN_AUDIT + "test_a_checkpoint_is_audited_by_one_step_of_training",
+        (AUDIT + "main", "asks=config.asks,", ""),
     ),
 )

@@ -174,9 +174,8 @@ def test_other_seeds_splits_and_indices_give_other_webs():
 
 
 @given(webs, st.sampled_from(["train", "test"]))
-def test_asked_for_the_last_pet_only_the_web_is_the_same_and_no_page_but_the_last_has_the_answer(
-    web, split
-):
+def test_asked_for_the_last_pet_only_the_last_page_has_the_answer(web, split):
+    """The web, the way and the turns are the same."""
     last = ToyWeb(web.seed, web.hops, train=6, test=6, asks="last")
     for every, question in zip(web.questions(split), last.questions(split), strict=True):
         case, same = last.case(question.id), web.case(question.id)
