@@ -2,8 +2,8 @@
 
 The parts are tested elsewhere; here it is what passes between them. All settings differ from their
 defaults, so a default in a setting's place shows. `weights 3` are those of the policy after three
-optimiser steps, `weights 0` those of the start checkpoint. A random stream is seed/step/question/
-rollout.
+optimiser steps, `weights 0` those of the start checkpoint. Where a change is meant, read the
+difference that pytest shows, and write it into the list.
 """
 
 import inspect
@@ -29,7 +29,7 @@ from minvenus.model import weights
 from minvenus.model.lora import adapters, plain_weight
 from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, EvalConfig, InferConfig
-from minvenus.sft.dataset import Example, load, read_records
+from minvenus.sft.dataset import Example, load
 from minvenus.tools import toyweb
 from minvenus.train import checkpoint, update
 from minvenus.train.batch import Batch
@@ -37,7 +37,7 @@ from minvenus.train.run import Run
 from minvenus.types import Question
 from tests.agent.scripted import TOKENIZER, engine_for
 from tests.train.igpo_runs import script_of, small_igpo, turns_of, web_of, write_model
-from tests.train.runs import TINY, small_config, write_inputs
+from tests.train.runs import TINY, demonstrations, small_config, write_inputs
 
 # what the plays of these tests decide, not the weights of a random model
 DECIDED = """outcome right_pages turns malformed turns_with_gain turns_penalised gain_positive
@@ -368,7 +368,7 @@ def test_train_sft(tmp_path, monkeypatch):
         **{"clip": 0.5, "reduction": "trajectory-mean", "save_every": 2, "evaluate_every": 2},
     )
     record = Record(monkeypatch)
-    examples, _ = load(read_records(inputs["data"]), TINY, 400)
+    examples, _ = load(demonstrations(8), TINY, 400)
     record.examples = [example.tokens.tolist() for example in examples]
 
     def whole(call):
