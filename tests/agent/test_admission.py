@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import train_igpo
+from benchmarks import admission
+from minvenus.agent.policy import LocalWriter
 from minvenus.agent.prompt import read_format
-from minvenus.engine import Engine
+from minvenus.engine import Engine, Sampling
 from minvenus.evaluation.questions import open_questions
 from minvenus.model.weights import start_folder
 from minvenus.train.checkpoint import load_start
@@ -122,7 +124,8 @@ def test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_th
 ):
     """Contexts of 4 pages. Every rollout computes the last token of the prompt and has a copy of
     that token's page."""
-    question, stream = Question("q", "?", ["cat"]), SimpleNamespace(prompt_length=prompt)
+    question = Question("q", "?", ["cat"])
+    stream = SimpleNamespace(prompt_length=prompt, ids=[0] * prompt)
     group = [SimpleNamespace(name="q", question=question, turns=[], stream=stream)] * 4
     for count, fitting in ((pages, 4), (pages - 1, 3)):
         policy = policy_for(script, pages=count, page_size=16)
@@ -202,12 +205,49 @@ def test_a_rollout_keeps_its_pages_while_its_tool_takes_long_and_others_run_thro
     assert ended[-1] == "q0" and len(ended) == 5 and policy.engine.counters().preemptions == 0
 
 
+# ------------------------------------------------------------------------- by the expected length
+
+
+def test_rollouts_are_admitted_by_their_expected_length_and_counted_as_long_as_they_are():
+    """A pool of 16 pages. Expected are 4 pages, the limit is 16: four rollouts, or two beside one
+    that has grown to eight pages."""
+    engine = policy_for(script, pages=16, page_size=16).engine
+    policy = LocalWriter(engine, TOKENIZER, Sampling(1), expected_context=64)
+    short, grown = (
+        [
+            SimpleNamespace(name=f"q {i}", stream=SimpleNamespace(prompt_length=9, ids=[0] * length))
+            for i in range(6)
+        ]
+        for length in (9, 128)
+    )
+    assert policy.fitting(short, [], 256) == 4
+    assert policy.fitting(short, grown[:1], 256) == 2
+    assert policy.fitting(short, grown[:2], 256) == 0
+    assert policy.fitting(short, [], 32) == 6, "none is expected to be longer than the limit"
+    assert policy_for(script, pages=16, page_size=16).fitting(short, [], 256) == 1
+
+
+def test_by_the_expected_length_more_run_at_once_for_few_tokens_and_the_same_come_out():
+    """The benchmark's workload, smaller: benchmarks/admission.py."""
+    unlimited = admission.Rollouts(32, 384, pool=32)
+    full = admission.Rollouts(32, 384, pool=4)
+    expected = admission.Rollouts(32, 384, pool=4, expected=115)
+    assert expected.tokens == full.tokens == unlimited.tokens
+    assert expected.at_once >= 2.5 * full.at_once
+    assert expected.computed <= 1.3 * unlimited.computed
+    assert expected.engine.counters().preemptions > 0, "some grew longer than expected"
+    assert expected.longest_wait <= 0.2 * expected.steps, "none starves"
+
+
 # --------------------------------------------------------------------------------- the shipped loop
 
 
-def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages():
+@pytest.mark.parametrize("expected", [None, 100])
+def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages(expected):
     """The tiny model on the toy web, with real draws."""
-    config = IGPOConfig(device="cpu", questions=3, group=3, hops=2, max_context=512)
+    config = IGPOConfig(
+        device="cpu", questions=3, group=3, hops=2, max_context=512, expected_context=expected
+    )
     model, tokenizer = load_start(config)
     source = replace(open_questions("toyweb", "toyweb", 5, hops=2, limit=0), per_step=3)
     told = read_format(start_folder(config.model), config.like, config.system_prompt)
@@ -215,6 +255,7 @@ def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages()
     for _ in range(2):
         engine = Engine(model, pages, train_igpo.PAGE_SIZE, vocab_limit=tokenizer.size)
         loop = train_igpo.rollout_loop(config, told, source, engine, tokenizer)
+        assert loop.writer.expected_context == expected
         samples = []
         for episodes in train_igpo.rollouts(loop, source, 1, config.group):
             samples += train_igpo.score_truth(engine, episodes, tokenizer, config)
