@@ -4,7 +4,7 @@ LocalWriter runs the model in our own engine; RemoteWriter (remote.py) asks a co
 The turn loop uses these methods of both:
 
     fitting(group, opened, length)   how many episodes of a group may be opened beside those that
-                                     are open, if all of them grow to so many tokens
+                                     are open; none of them grows to more than so many tokens
     open(group)                      begin episodes of one group, which share their prompt
     start(episode, max_tokens)       begin a turn after the tokens of episode.stream
     step() -> bool                   do some work; False if there is none to do in this thread

@@ -80,7 +80,12 @@ class Runner:
 
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """A small model's operations run in one thread each, while this lasts."""
+        """A small model's operations run in one thread each, while this lasts.
+
+        Divided among threads they would gain little, and wait for a core that another process
+        keeps busy. Parts of a step run in `workers` threads, each of which takes the next part
+        when it is done. So no number depends on how many there are.
+        """
         threads = torch.get_num_threads()
         self.workers = threads if self.is_small else 1
         if self.workers > 1:

@@ -242,7 +242,7 @@ def test_by_the_expected_length_more_run_at_once_for_few_tokens_and_the_same_com
 # --------------------------------------------------------------------------------- the shipped loop
 
 
-@pytest.mark.parametrize("expected", [None, 100])
+@pytest.mark.parametrize("expected", [None, 400])
 def test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages(expected):
     """The tiny model on the toy web, with real draws."""
     config = IGPOConfig(
