@@ -19,7 +19,7 @@ help:
 	@echo "make pictures the pictures of README and docs, from the runs of demo and compare (needs a browser for one of them)"
 	@echo "make docs-check  the commands of README and docs: which were run, are tested, or were only parsed; minutes"
 	@echo "make bench    measure kernels, engine and training beside their peers (installs .venv-peer and .venv-vllm)"
-	@echo "make interop  our scripts against vLLM and llama.cpp (installs .venv-vllm and .venv-llama; needs cmake and a C++ compiler)"
+	@echo "make interop  our credit in trl, our scripts against vLLM and llama.cpp (installs their environments; needs cmake and a C++ compiler)"
 	@echo "make lint     ruff and mypy"
 	@echo "make clean    remove environments, runs and caches"
 
@@ -64,7 +64,8 @@ bench: .venv/installed .venv-peer/installed .venv-vllm/installed
 	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) MINVENUS_VLLM_PYTHON=.venv-vllm/bin/python $(PY) -m benchmarks.bench_engine --threads 2
 	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) $(PY) -m benchmarks.bench_train
 
-interop: .venv/installed .venv-vllm/installed .venv-llama/installed
+interop: .venv/installed .venv-peer/installed .venv-vllm/installed .venv-llama/installed
+	OMP_NUM_THREADS=1 TRL_EXPERIMENTAL_SILENCE=1 $(PEER) -m tests.interop_trl
 	OMP_NUM_THREADS=1 $(PY) -m tests.interop
 
 lint: .venv/installed

@@ -88,9 +88,10 @@ def resolved(config: EvalConfig) -> EvalConfig:
 
 def questions_of(config: EvalConfig) -> QuestionSource:
     agent = config.agent
-    return open_questions(
+    source = open_questions(
         config.questions, agent.tools, agent.web_seed, hops=config.hops, slack=config.slack,
-        max_turns=agent.max_turns, limit=config.limit)
+        asks=agent.asks, limit=config.limit)
+    return replace(source, turn_limit=agent.max_turns)
 
 
 def fingerprints(config: EvalConfig, source: QuestionSource) -> dict[str, str]:

@@ -12,6 +12,7 @@ from minvenus.files import claimed, refuse_training_run, write_text
 from minvenus.flags import parse_flags, save_config
 from minvenus.settings import InferConfig
 from minvenus.tools.toyweb import ToyWeb
+from minvenus.tools.toyweb_words import with_words
 from minvenus.tools.web import make_tools
 from minvenus.types import UNKNOWN, Question, Rollout
 
@@ -49,7 +50,7 @@ def main(config: InferConfig) -> Rollout:
         print(record, flush=True)
     else:
         if agent.tools == "toyweb":
-            row("expected", question.answers[0])
+            row("expected", with_words(question.answers[0]))
         row("saved", f"{config.out}/trajectory.json")
     error = episode.rollout.error
     if error == "stopped by the user":
@@ -61,7 +62,7 @@ def main(config: InferConfig) -> Rollout:
 
 def introduce(config: InferConfig, description: str, question: Question) -> None:
     row("model", description)
-    row("question", question.text)
+    row("question", with_words(question.text))
     if config.question is None:
         row("", f"({question.id} of the toy web, since no --question was given)")
 
@@ -79,7 +80,7 @@ def question_and_tools(config: InferConfig) -> tuple[Question, object, int | Non
 
 
 def toyweb_question(config: InferConfig) -> tuple[Question, object, int]:
-    web = ToyWeb(config.agent.web_seed)
+    web = ToyWeb(config.agent.web_seed, asks=config.agent.asks)
     name = config.question or "test-1"
     try:
         question = web.case(name).question

@@ -222,14 +222,14 @@ def question_source(config: IGPOConfig) -> QuestionSource:
         config.web_seed,
         hops=config.hops,
         slack=config.slack,
-        max_turns=config.max_turns,
+        asks=config.asks,
         limit=config.evaluate_questions,
     )
     if config.questions > len(source.training):
         raise ConfigError(f"{config.data} has {len(source.training)} questions to train on, beside "
                           f"{config.evaluate_questions} to evaluate on, and a step takes "
                           f"{config.questions}: lower --questions or --evaluate-questions")
-    return replace(source, per_step=config.questions)
+    return replace(source, per_step=config.questions, turn_limit=config.max_turns)
 
 
 def grader_of(config: IGPOConfig) -> Judge | WordGrader:

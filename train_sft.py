@@ -8,7 +8,7 @@ from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.config import ConfigError
 from minvenus.console import one_line_errors
 from minvenus.evaluation.questions import batch_indices
-from minvenus.files import step_name
+from minvenus.files import read_records, step_name
 from minvenus.flags import parse_flags
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder
@@ -88,7 +88,7 @@ def load_examples(config: SFTConfig,
     prompts: set[str] = set()
     records = toyweb_records(config)
     if config.data != "toyweb":
-        records = dataset.read_records(config.data)
+        records = (record for _, record in read_records(config.data))
     examples, dropped = dataset.load(records, tokenizer, config.max_tokens, prompts)
     tokens = sum(map(len, examples))
     trained = sum(example.trained for example in examples)
@@ -110,7 +110,8 @@ def load_examples(config: SFTConfig,
 
 def toyweb_records(config: SFTConfig) -> Iterable[dict]:
     """Demonstrations of a teacher on the toy web."""
-    web = ToyWeb(config.seed, tuple(range(1, config.most_hops + 1)), train=config.demonstrations)
+    hops = tuple(range(1, config.most_hops + 1))
+    web = ToyWeb(config.seed, hops, train=config.demonstrations, asks=config.asks)
     teacher = replace(TEACHER, wrong_result=config.wrong_result)
     for messages in demonstrations(web, config.demonstrations, teacher, seed=config.seed):
         yield {"messages": messages}
@@ -123,6 +124,8 @@ def print_next(config: SFTConfig, trained: Path) -> None:
         command = f"infer.py --model {trained} --tools live --question ..."
         if config.data == "toyweb":
             command = f"train_igpo.py --model {trained}"
+            if config.asks != "every":
+                command += f" --asks {config.asks}"
         print(f"next        python {command}")
 
 

@@ -48,6 +48,9 @@ def read_json(path) -> dict:
 
 # ----------------------------------------------------------------------------- the shape of a model
 
+# Of every other size 2^20: beyond that it is a mistake, which should not be computed for hours.
+MOST = {"num_hidden_layers": 1000, "max_position_embeddings": 2**30}
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -74,9 +77,10 @@ class ModelConfig:
     def __post_init__(self):
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.type is int and not (type(value) is int and value >= 1):
+            most = MOST.get(field.name, 2**20)
+            if field.type is int and not (type(value) is int and 1 <= value <= most):
                 raise ConfigError(
-                    f"{field.name} must be a whole number of at least 1, got {value!r}"
+                    f"{field.name} must be a whole number from 1 to {most:,}, got {value!r:.80}"
                 )
         check(self)
         if self.num_attention_heads % self.num_key_value_heads:
@@ -199,6 +203,11 @@ SUPPORTED: dict[str, list] = {  # key of config.json -> its valid values; None i
 def refuse_unsupported(raw: dict, path: Path) -> None:
     """Raise if a config.json asks for something that this implementation would silently get
     wrong."""
+    kinds = {"rope_scaling": dict, "rope_parameters": dict, "layer_types": list}
+    for key, kind in kinds.items():
+        if not isinstance(raw.get(key) or kind(), kind):
+            raise ConfigError(f"{path}: {key} must be a {kind.__name__}, got {raw[key]!r:.80}")
+
     rope = (raw.get("rope_scaling") or {}) | (raw.get("rope_parameters") or {})
     scaling = [rope[key] for key in ("rope_type", "type") if rope.get(key, "default") != "default"]
     sliding = [kind for kind in raw.get("layer_types") or [] if kind != "full_attention"]
@@ -210,7 +219,7 @@ def refuse_unsupported(raw: dict, path: Path) -> None:
     refused = []
     for key, valid in SUPPORTED.items():
         if asked.get(key) not in (None, *valid):
-            refused.append(f"{key} {asked[key]!r}")
+            refused.append(f"{key} {asked[key]!r:.80}")
     if refused:
         raise ConfigError(f"{path} asks for what minvenus does not implement: {'; '.join(refused)}")
 

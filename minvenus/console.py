@@ -1,5 +1,5 @@
-"""The terminal of a long run: one progress line, text tables, Ctrl-C as a request to stop, and
-errors in one line."""
+"""What a command shows on a terminal: a progress line, tables, errors in one line; and signals that
+ask a run to stop."""
 
 import io
 import os
@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from minvenus.config import ConfigError
+
+LONGEST = 4000                # characters of an error
 
 
 class Progress:
@@ -110,18 +112,27 @@ def one_line_errors(script: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stopped:
         why = str(stopped) or "stopped at once; the same command goes on from what was saved"
-        end(f"\n{script}: {why}", 130)
+        exit_with(f"\n{script}: {why}", 130)
     except (ConfigError, OSError) as error:
-        end(f"{script}: {error}", 2)
+        exit_with(f"{script}: {error}", 2)
+    show_result()
 
 
-def end(line: str, code: int) -> NoReturn:
-    """Exit with a last line.
+def exit_with(line: str, code: int) -> NoReturn:
+    """Exit with a last line. Of a very long one the middle is left out."""
+    if len(line) > LONGEST:
+        line = f"{line[:LONGEST // 2]} ... {line[-LONGEST // 2:]}"
+    print(line, file=sys.stderr)
+    show_result()
+    sys.exit(code)
+
+
+def show_result(text: str = "") -> None:
+    """Print what a program has made, at its end.
 
     Where the reader of the output is gone (`| head -1`), the rest of it goes nowhere."""
-    print(line, file=sys.stderr)
     try:
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)

@@ -1,4 +1,4 @@
-"""Files and folders: written completely or not at all, locks, and files of records."""
+"""Files and folders that are written completely or not at all, locks, and files of records."""
 
 import fcntl
 import hashlib
@@ -170,6 +170,16 @@ def read_rows(path: Path) -> Iterator[tuple[int, dict | str]]:
         for number, line in enumerate(lines, start=1):
             if not line.isspace():
                 yield number, read_record(line)
+
+
+def read_records(path) -> Iterator[tuple[str, dict]]:
+    """(file and line, record) of every row, as in read_rows. A line that is no record is an error.
+    """
+    for number, record in read_rows(Path(path)):
+        where = f"{path}, line {number}"
+        if isinstance(record, str):
+            raise ConfigError(f"{where}: {record[:200]}")
+        yield where, record
 
 
 def read_record(text: bytes) -> dict | str:

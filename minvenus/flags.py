@@ -16,7 +16,6 @@ that says what would be valid.
 
 import argparse
 import difflib
-import sys
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -28,14 +27,14 @@ from minvenus.igpo.recipes import RECIPES, Recipe
 
 
 def parse_flags(cls, argv: list[str] | None = None, description: str | None = None,
-                presets: dict[str, dict] | None = None, command: str = ""):
+                presets: dict[str, dict] | None = None, program: str | None = None):
     """An instance of the dataclass `cls` from the command line.
 
-    `presets` are named sets of its values, chosen by its field `preset`. `command` stands between
-    the program's name and the flags.
+    `presets` are named sets of its values, chosen by its field `preset`. `program` is what a user
+    types before the flags; None = the script's name.
     """
     parser = argparse.ArgumentParser(
-        prog=program_name(command),
+        prog=program,
         description=description,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -73,6 +72,7 @@ def build(cls, values: dict[str, Any], flags: dict[str, Any] | None = None):
     if unknown:
         raise ConfigError(f"unknown keys {', '.join(unknown)}; valid keys are {', '.join(names)}")
 
+    given = values | flags
     arguments = {}
     for field in fields(cls):
         name, kind = field.name, field.type
@@ -83,16 +83,11 @@ def build(cls, values: dict[str, Any], flags: dict[str, Any] | None = None):
             if kind is Recipe and name in flags:  # a name replaces the saved recipe as a whole
                 nested = asdict(RECIPES[flags[name]])
             arguments[name] = build(kind, nested, flags)
-        elif name in flags:
-            arguments[name] = as_tuple(flags[name])
-        elif name in values:
-            arguments[name] = as_tuple(values[name])
+        elif name in given:
+            value = given[name]
+            # argparse and JSON give lists
+            arguments[name] = tuple(value) if isinstance(value, list) else value
     return cls(**arguments)
-
-
-def as_tuple(value):
-    """argparse and JSON give lists."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def add_flags(parser: argparse.ArgumentParser, group, cls):
@@ -148,11 +143,3 @@ def unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
         message = f"unknown flag {word}"
     hint = f", did you mean {nearest[0]}?" if nearest else "."
     return f"{message}{hint} Valid flags: {' '.join(valid)}"
-
-
-def program_name(command: str) -> str | None:
-    """`python -m minvenus.sft COMMAND` instead of `__main__.py`; None = the script's own name."""
-    spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is None:
-        return None
-    return f"python -m {spec.name.removesuffix('.__main__')} {command}".rstrip()

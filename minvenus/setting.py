@@ -43,7 +43,8 @@ def check_settings(settings) -> None:
         value = getattr(settings, f.name)
         limits = f.metadata.get("limits", {})
         if not (has_type(value, f.type) and is_within(value, limits)):
-            raise ConfigError(f"{f.name} must be {in_words(f.type, limits)}, got {value!r}")
+            raise ConfigError(f"{f.name} must be {in_words(f.type, limits)}, "
+                              f"got {value!r:.200}")
 
 
 def has_type(value, kind: Any) -> bool:

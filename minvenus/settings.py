@@ -17,6 +17,8 @@ from minvenus.setting import setting
 
 Device = Literal["auto", "cpu", "cuda"]
 Hops = Literal[1, 2, 3, 4, 5, 6]
+Asks = Literal["every", "last"]      # pets of its chain that a toy question asks for
+ASKS = "toy web: the pets of every page of the chain, or of the last page only"
 # Names of formats in agent/prompt.py: what a model was trained to read, and how it is run
 Like = Literal["minvenus", "toyweb", "dr-venus"]
 
@@ -78,6 +80,7 @@ class AgentConfig:
         "more attempts at a bad, repetitive or duplicate turn; temperature 0: none", least=0)
     seed: int = setting(0, "of random weights and of the sampling")
     question_seed: int | None = setting(None, "of the toy web; none = that of the sampling")
+    asks: Asks = setting("every", ASKS)
 
     def __post_init__(self):
         check(self)
@@ -85,7 +88,8 @@ class AgentConfig:
         if self.api_base is not None:
             check_address(self.api_base, "--api-base", "POLICY_API_KEY")
         if (self.api_base is None) != (self.api_model is None):
-            raise ConfigError("an endpoint needs both --api-base and --api-model")
+            raise ConfigError("an endpoint needs both --api-base and --api-model, and the word "
+                              "none is no name of a model")
         if self.api_base is not None and self.model == "tiny":
             raise ConfigError(
                 "an endpoint needs --model, too: a folder with the served model's tokenizer.json, "
@@ -162,8 +166,9 @@ class EvalConfig:
         if self.judge and self.score != "em":
             raise ConfigError("--judge decides alone: leave --score out")
         check_tools(self.questions, self.agent.tools, "--questions")
-        if self.agent.tools != "toyweb" and (self.hops, self.slack) != (None, None):
-            raise ConfigError("--hops and --slack are of the toy web")
+        toy_settings = (self.hops, self.slack, self.agent.asks)
+        if self.agent.tools != "toyweb" and toy_settings != (None, None, "every"):
+            raise ConfigError("--hops, --slack and --asks are of the toy web")
         if self.xray is None and (self.answer is not None or self.group is not None):
             raise ConfigError("--answer and --group belong to --xray FILE")
 

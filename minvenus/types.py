@@ -90,10 +90,8 @@ class Rollout:
         if self.termination not in TERMINATIONS:
             raise ValueError(f"termination must be one of {', '.join(TERMINATIONS)}, "
                              f"got {self.termination!r}")
-        for i, (sampled, logprob) in enumerate(zip(self.sampled, self.logprobs, strict=True)):
-            if sampled != (logprob is not None):
-                raise ValueError(f"token {i}: sampled is {sampled}, log-prob is {logprob}; "
-                                 "only sampled tokens have one")
+        if self.sampled != [logprob is not None for logprob in self.logprobs]:
+            raise ValueError("exactly the sampled tokens have a log-prob")
 
         if not self.turns:
             raise ValueError("a rollout has at least one turn")

@@ -35,7 +35,7 @@ from minvenus.train.settings import IGPOConfig, SFTConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAM = r"(?:\.venv/bin/)?(?:python|torchrun|make) "
 BLOCK = re.compile(rf"^    (?:\$ )?({PROGRAM}(?:.*\\\n)*.*)$", re.MULTILINE)
 INLINE = re.compile(rf"`({PROGRAM}[^`\n]+)`")
@@ -99,7 +99,7 @@ def check(command: str) -> str:
     is an error."""
     first, *words = shlex.split(command.split(" 2>&1 |")[0])
     if first == "make":
-        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        targets = re.findall(r"^([\w./-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         for word in words:
             if word not in targets and "=" not in word:
                 raise ConfigError(f"the Makefile has no {word}")

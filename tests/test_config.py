@@ -166,13 +166,21 @@ def test_what_is_not_implemented_is_refused_by_name(change, named, tmp_path):
         (QWEN, "lacks rope_theta"),
         (OLD | {"num_key_value_heads": 3}, "multiple of num_key_value_heads"),
         (OLD | {"head_dim": 31}, "head_dim must be even"),
-        (OLD | {"hidden_size": "64"}, "hidden_size must be a whole number of at least 1, got '64'"),
+        (OLD | {"hidden_size": "64"}, "hidden_size must be a whole number from 1 to .*, got '64'"),
+        (OLD | {"hidden_size": [64] * 10_000}, "hidden_size must be a whole number"),
+        (OLD | {"num_hidden_layers": 10**9}, "num_hidden_layers must be .* 1 to 1,000, got 10+$"),
+        (OLD | {"num_hidden_layers": 5000}, "num_hidden_layers must be"),
+        (OLD | {"vocab_size": 2**62}, "vocab_size must be .* from 1 to 1,048,576, got 4611"),
+        (OLD | {"layer_types": ["sliding"] * 10_000}, "layer_types"),
+        (OLD | {"layer_types": 2}, "layer_types must be a list, got 2"),
+        (OLD | {"rope_scaling": [1]}, r"rope_scaling must be a dict, got \[1\]"),
+        (OLD | {"rope_parameters": "x" * 10_000}, "rope_parameters must be a dict, got 'xx"),
     ],
 )
 def test_a_broken_config_json_gives_one_error_that_names_the_file(value, named, tmp_path):
     with pytest.raises(ConfigError, match=named) as caught:
         ModelConfig.from_json(write(tmp_path, value))
-    assert "config.json" in str(caught.value)
+    assert "config.json" in str(caught.value) and len(str(caught.value)) < 1000
     with pytest.raises(ConfigError, match="does not exist"):
         ModelConfig.from_json(tmp_path / "nowhere")
 
@@ -312,7 +320,11 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
 @pytest.mark.parametrize(
     ("cls", "values", "words"),
     [
-        (AgentConfig, {"api_base": "http://localhost/v1"}, "both --api-base and --api-model"),
+        (
+            AgentConfig,
+            {"api_base": "http://localhost/v1"},
+            "both --api-base and --api-model, and the word none is no name",
+        ),
         (
             AgentConfig,
             {"api_base": "http://localhost/v1", "api_model": "m"},
@@ -336,6 +348,12 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
         (IGPOConfig, {"data": "q.jsonl"}, "choose other --tools"),
         (IGPOConfig, {"tools": "live"}, "give --data FILE"),
         (IGPOConfig, {"data": "q.jsonl", "tools": "live", "slack": 1}, "are of the toy web"),
+        (IGPOConfig, {"data": "q.jsonl", "tools": "live", "asks": "last"}, "are of the toy web"),
+        (
+            EvalConfig,
+            {"questions": "q.jsonl", "agent": AgentConfig(tools="live", asks="last")},
+            "are of the toy web",
+        ),
         (IGPOConfig, {"judge": True, "outcome": "f1"}, "leave outcome f1 out"),
     ],
 )

@@ -34,9 +34,7 @@ def shown(out, steps, start=0):
     ("start", "steps", "printed"),
     [
         (0, 95, [1, *range(9, 95, 9), 95]),
-        (0, 5, [1, 2, 3, 4, 5]),
         (5, 40, [6, *range(8, 41, 4)]),
-        (94, 100, [95, 100]),
     ],
 )
 def test_a_file_gets_the_first_step_every_tenth_and_the_last(start, steps, printed):
@@ -125,6 +123,27 @@ def test_where_the_reader_of_the_output_is_gone_the_error_is_all_that_is_said():
     done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (2, "run.py: no room\n")
     os.close(writer)
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+def test_a_result_of_which_only_the_beginning_is_read_is_no_error(buffered):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "minvenus.experiments", "credit", "--example", "no-visit"]
+    environment = os.environ | {"PYTHONUNBUFFERED": buffered}
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    os.close(writer)
+
+
+def test_a_message_of_any_length_is_cut_in_its_middle(capsys):
+    with pytest.raises(SystemExit), one_line_errors("run.py"):
+        raise ConfigError(f"begin {'x' * 100_000} and the fix")
+    error = capsys.readouterr().err
+    assert error.startswith("run.py: begin x") and error.endswith("x and the fix\n")
+    assert " ... " in error and len(error) < 5000
 
 
 @pytest.mark.parametrize(

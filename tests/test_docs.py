@@ -11,7 +11,7 @@ import pytest
 from minvenus.config import ConfigError
 from minvenus.experiments.calculator import CreditConfig, main
 from minvenus.flags import add_flags, parse_flags
-from minvenus.igpo.recipes import Recipe
+from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.sft.__main__ import CleanConfig
 from tests import docs
 from tests.docs import PAGES, RESULTS, ROOT
@@ -28,6 +28,14 @@ def test_the_readme_is_short_and_its_pictures_are_small():
     assert len(prose.split()) <= 1500
     pictures = re.findall(r"docs/pictures/[\w.-]+", README)
     assert len(pictures) >= 3 and all((ROOT / name).stat().st_size < 300_000 for name in pictures)
+
+
+def test_the_code_that_the_page_shows_of_the_example_with_trl_is_the_example():
+    page = (ROOT / "docs" / "integration.md").read_text(encoding="utf-8")
+    code = (ROOT / "docs" / "trl_credit.py").read_text(encoding="utf-8")
+    for name in ("class IGPOTrainer", "class Rollouts"):
+        shown = re.search(rf"^    {name}.*\n(?:(?:     .*)?\n)*", page, re.MULTILINE)
+        assert re.sub(r"^    ", "", shown[0], flags=re.MULTILINE).strip() in code
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -93,21 +101,53 @@ def test_the_calculators_output_is_still_what_is_stored():
     assert main(CreditConfig(example="front-loaded")).splitlines() == lines
 
 
-def test_the_table_of_the_recipes_has_every_field_and_the_numbers_of_the_calculator(tmp_path):
+def numbers_of_table(section: str, tmp_path) -> dict[str, tuple[list[str], list[dict]]]:
+    """Of a section of recipes.md with rollouts and a table: a row's flags -> the numbers that it
+    shows, and the rollouts' credit by the calculator."""
     text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    _, text = text.split(f"\n## {section}\n")
+    text = text.split("\n## ")[0]
     file = tmp_path / "rewards.jsonl"
     file.write_text("\n".join(re.findall(r"^    (\{.*\})$", text, re.MULTILINE)))
     rows = re.findall(r"^\| `(--[^`]+)` \| ([+-].*) \|$", text, re.MULTILINE)
-    shown = {flags: numbers.split(" | ") for flags, numbers in rows}
-    for flags, numbers in shown.items():
+    numbers = {}
+    for flags, shown in rows:
         config = parse_flags(CreditConfig, ["--file", str(file), "--json", *flags.split()])
-        assert [f"{a:+.2f}" for a in json.loads(main(config))[0]["advantages"]] == numbers, flags
-    assert len({*map(tuple, shown.values())}) == len(rows), "a field changes nothing"
-    named = {name.replace("-", "_") for name in re.findall(r"--(?:no-)?([\w-]+)", " ".join(shown))}
+        numbers[flags] = shown.split(" | "), json.loads(main(config))
+    assert len(numbers) == len(rows)
+    return numbers
+
+
+def test_the_table_of_the_recipes_has_every_field_and_the_numbers_of_the_calculator(tmp_path):
+    table = numbers_of_table("Every field on one batch", tmp_path)
+    for flags, (shown, rollouts) in table.items():
+        assert [f"{a:+.2f}" for a in rollouts[0]["advantages"]] == shown, flags
+    assert len({*(tuple(shown) for shown, _ in table.values())}) == len(table), (
+        "a field changes nothing"
+    )
+    named = {name.replace("-", "_") for name in re.findall(r"--(?:no-)?([\w-]+)", " ".join(table))}
     asked = {"newlines_after_think", "lead_in"}  # how the model is asked: no arithmetic
     names = {field.name for field in fields(Recipe)}
     assert named - {"recipe"} == names - asked
+    assert {f"--recipe {name}" for name in RECIPES} <= set(table)
+    text = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in text for name in names)
+
+
+def test_the_table_of_equal_gains_has_the_numbers_of_the_calculator(tmp_path):
+    table = numbers_of_table("Equal gains: who explodes, who is silenced", tmp_path)
+    largest = {}
+    for flags, (shown, rollouts) in table.items():
+        visits = [rollout["advantages"][1] for rollout in rollouts]
+        assert [f"{a:+.2f}" for a in visits] == shown, flags
+        largest[flags] = max(map(abs, visits))
+    exploding = [flags for flags in largest if largest[flags] > 100]
+    assert exploding == ["--recipe raw_ig"]
+    scale = table["--recipe uncentred --spread std"][1][0]["scale"]
+    assert f"(the factor is {scale:.4f})".replace("0.", ".") in " ".join(
+        (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").split()
+    )
+    assert {f"--recipe {name}" for name in RECIPES} <= set(table)
 
 
 def test_every_answer_to_a_frequent_question_names_a_test():

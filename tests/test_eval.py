@@ -12,7 +12,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -29,7 +28,7 @@ from minvenus.report.xray import write_page
 from minvenus.settings import AgentConfig, EvalConfig
 from minvenus.sft import __main__ as cleaning
 from minvenus.sft.__main__ import CleanConfig
-from minvenus.sft.dataset import load, read_records
+from minvenus.sft.dataset import load
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher, demonstrations
@@ -222,7 +221,8 @@ def test_the_results_of_an_evaluation_can_be_cleaned_for_training(follow):
     stats = cleaning.run(CleanConfig("e", "clean.jsonl", correct="exact_match", prompt_mode="row"))
     assert stats["rows"]["source"] == 16 and stats["rows"]["final_resampled"] == 13
     assert stats["drop_reasons"] == {"not_answered": 2, "answer_not_correct": 1}
-    assert len(load(read_records("clean.jsonl"), TOKENIZER, 9999)[0]) == 13
+    records = map(json.loads, Path("clean.jsonl").read_text().splitlines())
+    assert len(load(records, TOKENIZER, 9999)[0]) == 13
 
 
 # ------------------------------------------------------------------------- files, endpoints, judges
@@ -342,21 +342,11 @@ def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_los
 # ------------------------------------------------------------------------------- defaults, refusals
 
 
-def test_every_setting_reaches_the_part_that_it_is_for(monkeypatch):
-    for name in ("open_questions", "load_loop", "make_runs"):
-        monkeypatch.setattr(evaluation, name, Mock(wraps=getattr(evaluation, name)))
-    agent = replace(SHORT.agent, question_seed=9, max_turns=4)
-    evaluation.main(replace(SHORT, hops=2, slack=3, pages=700, concurrency=5, agent=agent))
-    evaluation.open_questions.assert_called_once_with(
-        None, "toyweb", 9, hops=2, slack=3, max_turns=4, limit=6
-    )
-    assert evaluation.load_loop.call_args.args[1:] == (5, 700)
-    assert evaluation.make_runs.call_args.args[3] == 5
-
-
 def test_the_toy_web_is_asked_more_at_once_and_not_whole():
     toy = evaluation.resolved(EvalConfig())
     assert (toy.limit, toy.concurrency, toy.runs, toy.agent.temperature) == (128, 64, 1, 0.0)
+    four = replace(toy, agent=replace(toy.agent, max_turns=4))
+    assert [evaluation.questions_of(each).turn_limit for each in (toy, four)] == [None, 4]
     live = EvalConfig(questions="q.jsonl", agent=AgentConfig(tools="live"))
     live = evaluation.resolved(live)
     assert (live.limit, live.concurrency) == (None, 8)

@@ -2,9 +2,7 @@
 words."""
 
 import json
-import sys
-from dataclasses import asdict, dataclass, fields, replace
-from types import SimpleNamespace
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import pytest
@@ -42,20 +40,6 @@ def refused(argv, capsys) -> str:
     return capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("module", "command", "shown"),
-    [
-        ("minvenus.sft.__main__", "", "python -m minvenus.sft [-h]"),
-        ("minvenus.experiments.__main__", "lab", "python -m minvenus.experiments lab [-h]"),
-    ],
-)
-def test_the_usage_of_a_module_is_what_one_types(monkeypatch, capsys, module, command, shown):
-    monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name=module))
-    with pytest.raises(SystemExit):
-        parse_flags(Example, ["--help"], command=command)
-    assert capsys.readouterr().out.startswith(f"usage: {shown}")
-
-
 def test_every_kind_of_field_has_its_flag():
     argv = "--steps 7 --learning-rate 1e-3 --no-shuffle --mode exact --folder x --files a b".split()
     config = parse_flags(Example, [*argv, "--name=a b"])
@@ -71,22 +55,17 @@ NO_FLAG = "follows no flag that takes it. Valid flags: --"
     ("wrong", "words"),
     [
         (["--step", "3"], ["unknown flag --step", "did you mean --steps?", "--no-shuffle"]),
-        (["--stepz=3"], ["unknown flag --stepz", "--steps"]),
         (["stray"], ["'stray' " + NO_FLAG]),
         (["--steps", "three"], ["--steps", "three"]),
         (["--steps", "0"], ["steps must be a whole number of at least 1, got 0"]),
         (["--learning-rate", "nan"], ["learning_rate must be a number, got nan"]),
         (["--mode", "quick"], ["fast", "exact", "quick"]),
-        (["--name=--"], ["name must be text, got"]),
         (["--shuffle", "maybe"], ["'maybe' " + NO_FLAG]),
         (["--files", "a"], ["--files", "expected 2 arguments"]),
-        (["--files", "a", "b", "c"], ["'c' " + NO_FLAG]),
         (["--config", "nowhere.json"], ["nowhere.json does not exist"]),
         ({"stepz": 3}, ["unknown keys stepz", "learning_rate"]),  # the content of a --config FILE
         ({"steps": "3"}, ["of at least 1, got '3'"]),
-        ({"steps": True}, ["of at least 1, got True"]),
         ({"mode": "quick"}, ["one of fast, exact"]),
-        ({"name": None}, ["name must be text"]),
         ({"files": ["a"]}, ["files must be"]),
         ({"recipe": {"gama": 1.0}}, ["unknown keys gama"]),
         (
@@ -186,18 +165,3 @@ def test_a_saved_config_loads_as_itself(tmp_path_factory, example):
     folder = tmp_path_factory.mktemp("run")
     assert parse_flags(Example, ["--config", str(save_config(example, folder))]) == example
     assert [p.name for p in folder.iterdir()] == ["run.json"]
-
-
-@given(examples)
-def test_flags_written_out_give_the_config_back(example):
-    example = replace(example, files=None)
-    if (example.folder or "").lower() == "none":
-        example = replace(example, folder=None)
-    argv = [f"--gamma={example.recipe.gamma}"]
-    for name, value in asdict(example).items():
-        flag = name.replace("_", "-")
-        if isinstance(value, bool):
-            argv.append(f"--{flag}" if value else f"--no-{flag}")
-        elif isinstance(value, str | int | float):
-            argv.append(f"--{flag}={value}")
-    assert parse_flags(Example, argv) == example

@@ -29,7 +29,7 @@ MAY_IMPORT = {  # folder or file of minvenus -> the others that it may import
     "agent": LEAVES | {"text", "igpo", "model", "engine", "tools"},
     "evaluation": LEAVES | {"text", "tools", "igpo", "agent"},
     "sft": LEAVES | {"text", "evaluation", "agent"},
-    "report": LEAVES | {"text", "igpo", "agent", "evaluation"},
+    "report": LEAVES | {"text", "igpo", "agent", "evaluation", "tools"},
     "train": LEAVES | {"text", "kernels", "model", "igpo", "sft", "evaluation"},
 }
 MAY_IMPORT["experiments"] = set(MAY_IMPORT)

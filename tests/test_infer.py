@@ -115,13 +115,14 @@ def test_the_turns_are_shown_in_order_and_the_key_nowhere(tmp_path, capsys):
     places = [
         shown.out.index(words)
         for words in (
-            "question   " + case.question.text,
+            f"question   {case.question.text}\n           (the pets of {case.path[0]} and of ",
             "turn 1",
             f'search   {{"query": ["own {case.path[0]}"]}}',
+            f"({case.path[0]}: pet {case.pages[case.path[0]].pet}, ",
             "turn 5",
-            f"answer     {right}",
+            f"answer     {right}\n           (the {case.pages[case.path[0]].pet}, the ",
             "ended      answered",
-            f"expected   {right}",
+            f"expected   {right}\n           (the ",
             "kept/trajectory.json",
         )
     ]
@@ -165,18 +166,6 @@ def test_a_folder_of_documents_and_a_prompt_of_ones_own(capsys, tmp_path):
         assert "Be brief." in json.loads(server.seen[-1][3])["prompt"]
     assert "Bob keeps a cat." in capsys.readouterr().out
     assert saved().system == "Be brief."
-
-
-def test_the_seed_decides_what_is_sampled_and_the_question_too_unless_that_has_a_seed_of_its_own():
-    def rollout(seed, question_seed=None):
-        agent = AgentConfig(
-            max_new_tokens=6, temperature=1.0, seed=seed, question_seed=question_seed
-        )
-        return infer.main(InferConfig(question="test-0", agent=agent))
-
-    first, same, other = rollout(1, 7), rollout(2, 7), rollout(1)
-    assert first.question == same.question != other.question and first.tokens != same.tokens
-    assert rollout(1).tokens == other.tokens
 
 
 # -------------------------------------------------------------------- whatever ends it, it is saved
@@ -367,6 +356,10 @@ def test_a_model_that_fails_in_the_middle_of_a_turn_keeps_its_turns(monkeypatch)
         (["--system-prompt", "nowhere.txt"], "cannot be read from nowhere.txt"),
         (
             ["--api-base", "http://127.0.0.1:9/v1", "--api-model", "m", "--model", str(TINY)],
+            "the completion endpoint cannot be reached",
+        ),
+        (
+            f"--api-base http://127.0.0.1:9/v1 --api-model m --model {TINY} --json".split(),
             "the completion endpoint cannot be reached",
         ),
         (["--max-context", "100"], "tokens max_context must be at least"),

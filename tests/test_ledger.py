@@ -14,7 +14,8 @@ CITATION = re.compile(r"\[([PI]) eq\.(\d+)(?:-(\d+))?\]")
 
 def rows() -> list[list[str]]:
     """Cells of the ledger: equation, what it says, function, example test, property test."""
-    ledger, *_ = (ROOT / "docs" / "equations.md").read_text().split("\n## ")
+    page = (ROOT / "docs" / "equations.md").read_text()
+    ledger = page.split("\n## From equation to code to test\n")[1]
     lines = [line for line in ledger.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 

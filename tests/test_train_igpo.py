@@ -8,15 +8,11 @@ import signal
 from dataclasses import replace
 
 import pytest
-import torch
 
 import train_igpo
-from minvenus.agent.prompt import TOYWEB
-from minvenus.agent.rollout import RolloutLoop
 from minvenus.evaluation.judge import Judge
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model import weights
-from minvenus.model.lora import plain_weight
 from minvenus.report.saved import load_batch, path_of
 from minvenus.train.settings import IGPOConfig
 from tests.agent import scripted as agent
@@ -63,165 +59,22 @@ def whole(config, tmp_path_factory):
     return run
 
 
-def test_the_questions_have_a_seed_of_their_own_so_that_sampling_can_be_repeated_on_them(
-    model, tmp_path
-):
-    def batch(seed, question_seed):
-        out = tmp_path / f"{seed} {question_seed}"
-        train_igpo.main(
-            small_igpo(
-                model,
-                out,
-                seed=seed,
-                question_seed=question_seed,
-                steps=1,
-                max_turn_tokens=4,
-                evaluate_questions=0,
-            )
-        )
-        return [m.rollout for m in load_batch(path_of(out, 1)).samples]
-
-    first, again = batch(1, 7), batch(7, None)
-    assert [r.question for r in first] == [r.question for r in again] and IGPOConfig(
-        seed=1
-    ).web_seed == 1
-    assert [r.tokens for r in first] != [r.tokens for r in again]
-
-
 # --------------------------------------------------------------------------------- a run as a whole
 
 
 def test_a_run_writes_a_model_that_loads_and_the_health_of_every_step(whole):
+    """What is logged in which order is in test_wiring.py."""
     weights.load(latest_checkpoint(whole) / "model")
     rows, timing = (read_jsonl(whole / name) for name in ("metrics.jsonl", "timing.jsonl"))
     assert [row["step"] for row in rows] == [row["step"] for row in timing] == [1, 2, 3]
-    health = {
-        "gain_mean",
-        "gain_positive",
-        "gain_right",
-        "gain_wrong",
-        "clip_fraction",
-        "kl",
-        "entropy",
-        "grad_norm",
-        "pages_peak",
-        "failed",
-        "judge_unknown",
-    }
     for row, clock in zip(rows, timing, strict=True):
-        assert health <= row.keys()
         assert not any("second" in name for name in row), "clocks differ from run to run"
-        assert (
-            row["outcome"] == 0.25
-            and row["turns"] == 3
-            and row["right_pages"] == 0.5
-            and row["malformed"] == 0
-        )
-        assert (
-            row["groups_without_outcome_signal"] == 0.5 and row["groups_without_any_signal"] == 0.0
-        )
-        assert row["updates"] == 1
-        assert row["browse_correct"] == row["browse_wrong"] == 0.5
-        assert (
-            0
-            < clock["scoring_seconds"]
-            < clock["rollout_seconds"]
-            < clock["seconds"]
-            > clock["update_seconds"]
-            > 0
-        )
-        assert (
-            row["logprob_gap"] < 1e-5
-            and row["ratio_min"] == pytest.approx(1, abs=1e-5) == row["ratio_max"]
-        )
-    assert [row["kl"] > 0 for row in rows] == [False, True, True], (
-        "the policy has left the start checkpoint"
-    )
-    held_out = {
-        "test_exact_match": 1.0,
-        "test_malformed": 0.0,
-        "test_right_pages": 1.0,
-        "test_turns": 3.0,
-    }
-    assert [row.items() >= held_out.items() for row in rows] == [False, True, True], (
-        "every second step, and the last"
-    )
-    assert (
-        rows[0].keys() >= {f"before_{name}" for name in held_out}
-        and "before_test_turns" not in rows[1]
-    )
+        assert 0 < clock["scoring_seconds"] < clock["rollout_seconds"] < clock["seconds"]
+        assert clock["update_seconds"] + clock["rollout_seconds"] < clock["seconds"]
+        assert row["logprob_gap"] < 1e-5, "in every step: the engine has the trainer's weights"
+        assert row["ratio_min"] == pytest.approx(1, abs=1e-5) == row["ratio_max"]
+    assert [row["kl"] > 0 for row in rows] == [False, True, True], "it leaves the start checkpoint"
     assert not unexplained_metrics(whole), "docs/metrics.md explains every number"
-
-
-def test_steps_and_evaluations_run_with_the_current_weights_and_each_with_its_own_limits(
-    config, scripted, tmp_path, monkeypatch
-):
-    """With adapters, so that the engine has a copy of the weights, which could be an old one."""
-    calls, updates = [], []
-
-    class Loop(RolloutLoop):
-        def add(self, question, tools_for, n=1, *, name=None, step=None, max_turns=None):
-            engine_weights = self.writer.engine.runner.model.state_dict()
-            current = all(
-                torch.equal(tensor, plain_weight(policy[0], key))
-                for key, tensor in engine_weights.items()
-            )
-            kind = question.id.partition("-")[0]
-            calls.append((len(updates), current, kind, n, name == question.id, step, max_turns))
-            return super().add(question, tools_for, n, name=name, step=step, max_turns=max_turns)
-
-    policy, load_start, igpo_update = [], train_igpo.load_start, train_igpo.igpo_update
-
-    def loaded(config):
-        model, tokenizer = load_start(config)
-        policy.append(model)
-        return model, tokenizer
-
-    monkeypatch.setattr(train_igpo, "RolloutLoop", Loop)
-    monkeypatch.setattr(train_igpo, "load_start", loaded)
-    monkeypatch.setattr(
-        train_igpo, "igpo_update", lambda *rest: updates.append(rest) or igpo_update(*rest)
-    )
-    config = replace(
-        config, out=str(tmp_path), steps=2, evaluate_every=1, lora_rank=2, learning_rate=0.05
-    )
-    train_igpo.main(config)
-    held_out = [(True, "test", 1, False, None, 3)] * 2
-    assert calls == [
-        (updates, *call)
-        for updates, group in (
-            (0, held_out),
-            (0, [(True, "train", 2, True, 0, 3)] * 2),
-            (1, held_out),
-            (1, [(True, "train", 2, True, 1, 3)] * 2),
-            (2, held_out),
-        )
-        for call in group
-    ]
-
-
-def test_rollouts_of_the_first_every_second_and_the_last_step_are_saved_with_their_arithmetic(
-    whole, config
-):
-    assert sorted(path.name for path in (whole / "rollouts").iterdir()) == [
-        f"step-0000000{n}.jsonl" for n in (1, 2, 3)
-    ]
-    saved = load_batch(path_of(whole, 3))  # which computes the credit again, and compares
-    [row] = [row for row in read_jsonl(whole / "metrics.jsonl") if row["step"] == 3]
-    gains = [gain for own in saved.credit.gains for gain in own if gain is not None]
-    assert [m.group for m in saved.samples] == [0, 0, 1, 1] and sum(gains) / 4 == pytest.approx(
-        row["gain_mean"]
-    )
-    assert (saved.step, saved.gain_policy) == (
-        3,
-        "current",
-    ) and saved.recipe.lead_in == TOYWEB.lead_in
-    assert [m.outcome for m in saved.samples] == [
-        1.0,
-        0.0,
-        0.0,
-        0.0,
-    ] and saved.credit.record.scale == row["scale"]
 
 
 def test_sampled_runs_are_the_same_bytes_for_one_seed_and_others_for_another(model, tmp_path):
@@ -229,7 +82,8 @@ def test_sampled_runs_are_the_same_bytes_for_one_seed_and_others_for_another(mod
     config = small_igpo(model, steps=2, kl_coef=0.1, max_turn_tokens=12, max_context=192)
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         train_igpo.main(replace(config, out=str(tmp_path / name), seed=seed))
-    assert content(tmp_path / "a") == content(tmp_path / "b") != content(tmp_path / "c")
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+    assert read_jsonl(tmp_path / "a" / "metrics.jsonl") != read_jsonl(tmp_path / "c/metrics.jsonl")
 
 
 @pytest.mark.parametrize("lora_rank", [0, 2])

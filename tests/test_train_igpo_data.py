@@ -10,7 +10,6 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -19,7 +18,7 @@ import train_igpo
 from minvenus.agent.prompt import TOYWEB, read_format
 from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
-from minvenus.evaluation.questions import QuestionSource, open_questions
+from minvenus.evaluation.questions import open_questions
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import load_batch, path_of
@@ -142,15 +141,6 @@ def test_an_evaluation_leaves_nothing_that_the_next_step_could_find(config, tmp_
     assert computed[:2] == computed[2:]
 
 
-def test_the_first_of_several_accepted_answers_is_scored(config, tmp_path, monkeypatch):
-    truths, real = [], train_igpo.wrap_truth
-    monkeypatch.setattr(
-        train_igpo, "wrap_truth", lambda truth, *rest: truths.append(truth) or real(truth, *rest)
-    )
-    train_igpo.main(replace(config, steps=1, out=str(tmp_path)))
-    assert set(truths) == set(PETS.values())
-
-
 def test_a_run_does_not_go_on_with_other_questions_another_prompt_or_another_start(
     config, tmp_path
 ):
@@ -238,29 +228,23 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     assert content(tmp_path) == content(whole)
 
 
+@pytest.mark.parametrize("expected", [None, 300])
+def test_rollouts_are_admitted_by_the_expected_length_of_the_settings(config, expected):
+    config = replace(config, expected_context=expected)
+    with closing(open_questions(config.data, config.tools, limit=1)) as source:
+        loop = train_igpo.rollout_loop(config, TOYWEB, source, engine_for(play), TINY)
+    assert loop.writer.expected_context == expected
+
+
 def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
     """What a folder says comes at once and in order, so that such runs are reproducible."""
     monkeypatch.setenv("SERPER_API_KEY", "planted")
-    config = replace(
-        config, tool_seconds=9.0, max_observation_tokens=99, temperature=0.7, top_p=0.9
-    )
     cassette = f"record:{tmp_path / 'cassette'}"
     for tools, threads in ((config.tools, None), (cassette, 16), ("live", 16)):
         with closing(open_questions(config.data, tools, limit=1)) as source:
             loop = train_igpo.rollout_loop(config, TOYWEB, source, engine_for(play), TINY)
-        assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (threads, 9.0, 0)
-        assert (loop.format.max_turns, loop.format.max_context, loop.format.retries) == (5, 1024, 0)
-        assert loop.format.max_observation_tokens == 99
-        sampling = loop.writer.sampling
-        assert (sampling.temperature, sampling.top_p) == (0.7, 0.9)
-
-
-def test_the_questions_of_a_run_are_those_of_its_settings(config, monkeypatch):
-    source = Mock(return_value=QuestionSource([], [None] * 2))
-    monkeypatch.setattr(train_igpo, "open_questions", source)
-    config = replace(config, data="toyweb", tools="toyweb", seed=5, hops=2, slack=3)
-    assert train_igpo.question_source(config).per_step == 2
-    source.assert_called_once_with("toyweb", "toyweb", 5, hops=2, slack=3, max_turns=5, limit=1)
+        assert loop.tool_threads == threads
+    assert train_igpo.question_source(config).turn_limit == config.max_turns == 5
 
 
 # ----------------------------------------------------------------------------------------- settings
@@ -280,26 +264,20 @@ def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
 
 def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(config, tmp_path):
     """Not in the step that takes it: by then the run could go on neither without the question nor
-    with more room."""
-    long, lines = (
-        {"id": "long", "question": "pet " * 400, "answer": "cat"},
-        Path(config.data).read_text(),
-    )
+    with more room. The first question of the file is held out."""
+    long = {"id": "long", "question": "pet " * 400, "answer": "cat"}
+    others, data = Path(config.data).read_text(), tmp_path / "questions.jsonl"
+    tight = replace(config, data=str(data), pages=64, out=str(tmp_path / "run"))
     for question, words in (
         (long, "question 'long': with its prompt of "),
         (long | {"question": "Pet?", "answer": "cat " * 200}, "question 'long': its answer of "),
     ):
-        data = tmp_path / "questions.jsonl"
-        data.write_text(lines + json.dumps(question) + "\n")
-        tight = replace(
-            config, data=str(data), pages=-(-config.max_context // 16), out=str(tmp_path / "run")
-        )
-        with pytest.raises(ConfigError, match=words):
-            train_igpo.main(tight)
-        assert (
-            not (tmp_path / "run" / "metrics.jsonl").exists()
-            and not (tmp_path / "run" / "latest").exists()
-        )
+        line = json.dumps(question) + "\n"
+        for text in (others + line, line + others):
+            data.write_text(text)
+            with pytest.raises(ConfigError, match=words):
+                train_igpo.main(tight)
+            assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock"}
 
 
 @pytest.mark.parametrize(("hops", "slack", "held_out"), [(1, 0, 3), (4, 2, 5), (None, 1, 8)])
@@ -310,7 +288,8 @@ def test_the_toy_web_has_the_hops_turns_and_held_out_questions_of_its_settings(
     turns = [2 * (1 + i % 4 if hops is None else hops) + 1 + slack for i in range(held_out)]
     for questions in (source.held_out, source.training[:held_out]):
         assert [source.max_turns(question) for question in questions] == turns
-    few = open_questions(None, "toyweb", 3, hops=hops, slack=slack, max_turns=2, limit=4)
+    few = open_questions(None, "toyweb", 3, hops=hops, slack=slack, limit=4)
+    few = replace(few, turn_limit=2)
     assert {few.max_turns(question) for question in few.held_out} == {2}, "what is asked for counts"
     assert not {question.text for question in source.held_out} & {
         question.text for question in source.training

@@ -11,7 +11,7 @@ from typing import Any
 
 from minvenus.agent.protocol import ParsedTurn, format_error
 from minvenus.text.chat import Stream
-from minvenus.tools.base import ToolCall
+from minvenus.tools.base import Call
 from minvenus.types import Question, Rollout, Turn
 
 
@@ -35,7 +35,7 @@ class Episode:
     sequence: Any = None                 # the engine's, while it is open; None at an endpoint
     writing: bool = False                # a turn is being written
     call: Any = None                     # of the newest turn, until its result is there
-    running_call: ToolCall | None = None     # None while the call waits for a free thread
+    running_call: Call | None = None     # None while the call waits for a free thread
 
     started: float = field(default_factory=time.monotonic)         # when it was opened
     turn_started: float = field(default_factory=time.monotonic)

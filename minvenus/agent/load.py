@@ -1,5 +1,6 @@
-"""From settings to a loop: which model is loaded, what it is told, how it samples, its limits."""
+"""From settings to a turn loop: the model, its prompt, its sampling and its limits."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -29,17 +30,14 @@ UNTRAINED = ("tiny, with random weights: not trained yet, so its text means noth
 # ----------------------------------------------------------------------- the format and the flags
 
 
-def flag_names() -> list[str]:
-    """Fields of an AgentFormat that are flags as well."""
-    flags = {field.name for field in fields(AgentConfig)}
-    return [field.name for field in fields(AgentFormat) if field.name in flags]
-
-
 def format_of(config: AgentConfig) -> AgentFormat:
     """What the model is told and how it is run: as its folder or --like says, except for the flags
     that are set."""
-    values = {name: getattr(config, name) for name in flag_names()}
-    flags = {name: value for name, value in values.items() if value is not None}
+    flags = {}
+    for field in fields(AgentFormat):
+        value = getattr(config, field.name, None)
+        if value is not None:
+            flags[field.name] = value
     if config.temperature == 0:
         flags["retries"] = 0
     agent_format = read_format(model_folder(config), config.like, config.system_prompt)
@@ -51,10 +49,13 @@ def resolved(config: AgentConfig) -> AgentConfig:
     limits and sampling of the model's format. The toy web knows how many turns a question needs."""
     if config.api_base is None:
         folder = model_folder(config)
+        if folder and config.model == "tiny":       # it may be large
+            print(f"the newest model under runs/ is taken: {folder}", file=sys.stderr)
         device = device_of(config.device)
         config = replace(config, model=str(folder or "tiny"), device=device)
     agent_format = format_of(config)
-    values = {name: getattr(agent_format, name) for name in flag_names()}
+    names = {field.name for field in fields(AgentFormat)}
+    values = {name: getattr(agent_format, name) for name in names & vars(config).keys()}
     if config.tools == "toyweb":
         values["max_turns"] = config.max_turns
     return replace(config, **values)

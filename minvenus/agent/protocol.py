@@ -175,11 +175,10 @@ def read_call(body: str) -> tuple[dict, str | None]:
         call = loads(body)
     except ValueError as error:
         return {}, f"The tool call is not JSON: {error}."
-    if not isinstance(call, dict):
-        return {}, NO_CALL
-    if not isinstance(call.get("name"), str) or not isinstance(call.get("arguments"), dict):
-        return {}, NO_CALL
-    return call, None
+    match call:
+        case {"name": str(), "arguments": dict()}:
+            return call, None
+    return {}, NO_CALL
 
 
 def after_thought(text: str) -> int:

@@ -19,7 +19,7 @@ until there is room again.
 The loop has one thread and no lock: between two steps of the writer it polls tool calls and time
 limits. A rollout's random numbers depend on neither room nor timing; its log-probs do, in their
 last bits, because both decide which rollouts share a step. Without tool_threads, and with the same
-pages, a run is reproducible to the last bit.
+pages and number of torch's threads, a run is reproducible to the last bit.
 """
 
 import time
@@ -32,7 +32,7 @@ from minvenus.agent.prompt import AgentFormat
 from minvenus.agent.protocol import ParsedTurn, parse_turn, retry_reason
 from minvenus.config import ConfigError
 from minvenus.text.chat import Stream
-from minvenus.tools.base import FAULTS, FailureGuard, ToolCall, ToolError, ToolResult, run_tool
+from minvenus.tools.base import FAULTS, FailureGuard, ToolError, ToolResult, run_tool, start_tool
 from minvenus.tools.endpoint import is_too_long
 from minvenus.types import Question
 
@@ -245,8 +245,8 @@ class RolloutLoop:
                 if busy < self.tool_threads:
                     busy += 1
                     episode.call_started = time.monotonic()
-                    seconds = self.tool_seconds
-                    episode.running_call = ToolCall(episode.tools, name, arguments, seconds)
+                    episode.running_call = start_tool(
+                        episode.tools, name, arguments, self.tool_seconds)
             elif episode.running_call.done():
                 # raises what must stop the run: ConfigError
                 self._finish_call(episode, episode.running_call.result())

@@ -8,6 +8,7 @@ import re
 
 from minvenus.agent.episode import Episode
 from minvenus.agent.protocol import parse_turn
+from minvenus.tools.toyweb_words import with_words
 from minvenus.types import Rollout, Turn
 
 LINES, WIDTH = 6, 160              # of an observation that are shown
@@ -42,13 +43,13 @@ def show_observation(turn: Turn) -> None:
         return
     error = f", error: {turn.tool_error}" if turn.tool_error else ""
     row("  result", f"({turn.tool_seconds:.2f} s{error})")
-    row("", shortened(turn.observation or ""))
+    row("", shortened(with_words(turn.observation or "")))
 
 
 def show_end(rollout: Rollout) -> None:
     answer = parse_turn(rollout.turns[-1].text).answer
     if answer is not None:
-        row("answer", answer)
+        row("answer", with_words(answer))
     reason = rollout.termination
     if rollout.error:
         reason += f": {rollout.error}"

@@ -59,7 +59,7 @@ def executed_calls(turns: Sequence[Turn]) -> tuple[int, int]:
 
 
 def grouped(results: Sequence[RunResult], by: str) -> dict[str, list[RunResult]]:
-    """The results by the "id" or "source" of their question, without those that lack it."""
+    """The results by the "id" or "source" of their question; those without one are left out."""
     groups: dict[str, list[RunResult]] = {}
     for result in results:
         name = getattr(result.question, by)
@@ -98,9 +98,9 @@ def share(values: Sequence[float], unknown: int, questions: int) -> dict:
 
 
 def accuracy(results: Sequence[RunResult]) -> dict:
-    verdicts = [result.correct for result in results if result.correct is not None]
-    questions = {result.question.id for result in results if result.correct is not None}
-    return share(verdicts, len(results) - len(verdicts), len(questions))
+    known = [result for result in results if result.correct is not None]
+    questions = {result.question.id for result in known}
+    return share([result.correct for result in known], len(results) - len(known), len(questions))
 
 
 def pass_share(results: Sequence[RunResult], k: int) -> dict:
@@ -110,7 +110,7 @@ def pass_share(results: Sequence[RunResult], k: int) -> dict:
     for runs in grouped(results, "id").values():
         verdicts = [run.correct for run in runs if run.correct is not None]
         n = len(verdicts)
-        if n >= k:                                  # decided without looking at which they are
+        if n >= k:                                  # whatever these verdicts are
             only_wrong = math.comb(n - sum(verdicts), k) / math.comb(n, k)
             chances.append(1.0 - only_wrong)
         elif len(runs) >= k:
@@ -128,7 +128,7 @@ def browse_ratio(calls: Sequence[tuple[float, float]]) -> float | None:
 
 
 def summarise(results: Sequence[RunResult], graded_by: str) -> dict:
-    """Everything that is reported about at least one run; it becomes report.json."""
+    """The numbers of report.json. There is at least one run."""
     questions = grouped(results, "id")
     most = max(map(len, questions.values()))                # runs of a question
     ks = [k for k in sorted({2, 4, 8, 16, 32, most}) if 1 < k <= most]
@@ -162,7 +162,7 @@ def browsing(results: Sequence[RunResult]) -> float | None:
 
 
 def of_question(results: Sequence[RunResult]) -> dict:
-    """What a comparison needs of a question: its accuracy, and whether it is the same question."""
+    """For a comparison: a question's accuracy, and a fingerprint that tells it from others."""
     question = results[0].question
     return {
         "fingerprint": digest([question.text, question.answers]),

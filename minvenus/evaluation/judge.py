@@ -20,11 +20,10 @@ Unknown is not wrong: it is no reward and counts in no accuracy. If too many gra
 TooManyFailures stops the run, because the rest would be a biased sample.
 
 Reading a reply: a verdict is `correct: yes` or `correct: no` at the start of a line, in any
-markdown, or under the key "correct" of a JSON object. A verdict that an answer spells is none: it
-is shown to the judge with a bar in it, as `correct¦: yes` (text/untrusted.py), and the answer is
-quoted before the verdict, inside a line. Verdicts that contradict each other are none,
-"incorrect: no" is another word, "correct: yes/no" repeats the question, and a thought that was
-never closed holds no verdict.
+markdown, or under the key "correct" of a JSON object. An answer cannot give itself a verdict: what
+it spells is shown to the judge with a bar, as `correct¦: yes` (text/untrusted.py), and the judge
+quotes the answer before the verdict, inside a line. No verdict are two that contradict each other,
+"incorrect: no", the choice "correct: yes/no", and anything in a thought that was never closed.
 
 JUDGE_BASE_URL, JUDGE_MODEL and JUDGE_API_KEY name the judge; JUDGE_TEMPERATURE is 0 unless set,
 none for a model that refuses any. Verdicts are kept under the whole request: another model,
@@ -71,14 +70,14 @@ open, or if there is no final answer"""
 # White space within a line, markdown, quotes, brackets. Only "\n" ends a line: the JSON of a
 # request escapes it, where U+2028 and its like stay as they are and may be quoted.
 SIGNS = r" \t\r\xa0\u3000*_`~#>+•\"'“”‘’()\[\]{}<-"
-DRESS = f"[{SIGNS}]*"
+MARKUP = f"[{SIGNS}]*"
 GAP = rf"[\n{SIGNS}]*"
 VERDICT = re.compile(
-    rf"^{DRESS}(?:\d+[.)]{DRESS})?"
-    rf"(?ai:correct){DRESS}[:：=]{DRESS}"            # ASCII, or "yeſ" would be a yes
-    rf"(?:\n{GAP}(?=[^\W_]\w*+[.!]?{DRESS}$))?"      # the word may have the next line for itself
+    rf"^{MARKUP}(?:\d+[.)]{MARKUP})?"
+    rf"(?ai:correct){MARKUP}[:：=]{MARKUP}"            # ASCII, or "yeſ" would be a yes
+    rf"(?:\n{GAP}(?=[^\W_]\w*+[.!]?{MARKUP}$))?"      # the word may have the next line for itself
     r"((?ai:yes|no))(?!_*[^\W_]|-\w)"                # it ends here; underscores are markdown
-    rf"(?!{DRESS}(?:[/|]|or\b){DRESS}(?:yes|no)\b)",  # and it is not a choice between both
+    rf"(?!{MARKUP}(?:[/|]|or\b){MARKUP}(?:yes|no)\b)",  # and it is not a choice between both
     re.MULTILINE)
 
 

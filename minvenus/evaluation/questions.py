@@ -33,6 +33,8 @@ from typing import Any
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
 from minvenus.files import digest, read_rows
+from minvenus.settings import Asks
+from minvenus.text.json_repair import whole_characters
 from minvenus.tools.almanac import Almanac
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.visits import visit_labels
@@ -134,13 +136,13 @@ def open_questions(
         *,
         hops: int | None = None,          # toy web: only questions of so many hops
         slack: int | None = None,         # toy web: turns beyond those that a question needs
-        max_turns: int | None = None,     # None = as the source says
+        asks: Asks = "every",             # toy web: for which pets
         limit: int | None = None,         # the first so many are held out, None = all
         ) -> QuestionSource:
     """The questions of a file, or of the toy web, with their tools."""
     web = None
     if tools == "toyweb":
-        web = ToyWeb(seed, hops, slack or 0)
+        web = ToyWeb(seed, hops, slack or 0, asks=asks)
         # a report breaks the accuracy down by hops
         questions = [replace(question, source=f"{web.case(question.id).hops}-hop")
                      for question in web.questions("test")]
@@ -162,7 +164,6 @@ def open_questions(
         training=training,
         seed=seed,
         fingerprint=digest([asdict(question) for question in questions]),
-        turn_limit=max_turns,
         web=web,
         tools=tool_set,
         immediate=tools.partition(":")[0] in IMMEDIATE)
@@ -217,7 +218,7 @@ def question_rows(path: Path) -> Iterable[tuple[int, dict | str]]:
 def id_of_text(text: str) -> str:
     """The first words of a text, for readers, and a hash that tells it from others."""
     words = "-".join(re.findall(r"\w+", text.lower()))
-    code = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    code = hashlib.sha256(text.encode()).hexdigest()
     return f"{words[:40].rstrip('-')}-{code[:8]}"
 
 
@@ -246,9 +247,12 @@ def read_question(record: dict | str) -> Question:
         raise unreadable
     if not all(isinstance(item, str) for item in (*joined_answers, *titles)):
         raise unreadable
-    name = record.get("id")
+    name = "" if record.get("id") is None else str(record["id"])
+    texts = "".join([name, text, *joined_answers])
+    if whole_characters(texts) != texts:
+        raise ValueError(f"half a surrogate pair, which no tokenizer reads, in {texts!r:.200}")
     return Question(
-        id="" if name is None else str(name),
+        id=name,
         text=text.strip(),
         answers=list(dict.fromkeys(split_aliases(*joined_answers))),
         source=str(source) if source else None,

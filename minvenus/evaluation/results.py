@@ -12,10 +12,11 @@
     report.json      the numbers of the newest command, with the accuracy of each question: two of
                      them can be compared
 
-Other settings or files are refused: mixed runs are an evaluation of nothing. A line is on the disk
-before the next run counts; the torn last line of a killed process is dropped. A run that is made
-again has a second line, and the newest one counts. Lines hold no grades, so the same runs can be
-graded by any grader, at any time. A lock keeps other processes out. Memory holds no rollouts.
+Other settings or files are refused: an accuracy over runs with mixed settings means nothing. A run
+counts once its line is on the disk; a last line that a killed process left incomplete is cut off.
+A run that is made again has a second line, and the newest one counts. Lines hold no grades, so the
+same runs can be graded by any grader, at any time. A lock keeps other processes out. Rollouts are
+not kept in memory.
 """
 
 import json
@@ -37,7 +38,7 @@ from minvenus.evaluation.aggregate import RunResult, executed_calls
 from minvenus.evaluation.answers import exact_match, f1
 from minvenus.evaluation.judge import RIGHT, Judge, WordGrader
 from minvenus.evaluation.questions import QuestionSource
-from minvenus.files import claimed, digest, refuse_training_run, sync
+from minvenus.files import claimed, digest, read_records, refuse_training_run, sync
 from minvenus.settings import EvalConfig
 from minvenus.tools.base import FailureGuard
 from minvenus.types import Question, Rollout
@@ -91,14 +92,14 @@ class ResultsFile:
         self.path = folder / NAME
         self.settings = settings
         self.runs: dict[tuple[str, int], RunResult] = {}       # by question and number
+        self.path.touch()
         drop_torn_line(self.path)
-        for number, line in enumerate(complete_lines(self.path), start=1):
+        for where, record in read_records(self.path):
             try:
-                record = json.loads(line)
                 result = result_of(record)
-            except (AttributeError, KeyError, ValueError, RecursionError) as error:
+            except (AttributeError, KeyError, ValueError) as error:
                 raise ConfigError(
-                    f"{self.path}, line {number} is not a finished run of an evaluation "
+                    f"{where} is not a finished run of an evaluation "
                     f"({type(error).__name__}: {error}): repair or remove the file") from None
             refuse_other_settings(folder, record.get("settings", {}), settings)
             self.runs[result.question.id, result.run] = result     # of two lines the second counts
@@ -107,7 +108,7 @@ class ResultsFile:
         return [(question, run) for question, run in runs if (question.id, run) not in self.runs]
 
     def forget_failed(self) -> None:
-        """Runs that ended in an error are missing again. Their lines stay until others follow."""
+        """Count runs that ended in an error as missing. Their lines stay in the file."""
         self.runs = {key: result for key, result in self.runs.items()
                      if result.termination != "error"}
 
@@ -207,25 +208,19 @@ def result_of(line: dict) -> RunResult:
         note=rollout.error or "")
 
 
-def complete_lines(path: Path) -> Iterator[bytes]:
-    """The complete lines, none if there is no file."""
-    if path.exists():
-        with path.open("rb") as file:
-            yield from (line for line in file if line.endswith(b"\n"))
-
-
 def drop_torn_line(path: Path) -> None:
     """Cut off what follows the last line end."""
-    if path.exists():
-        os.truncate(path, sum(map(len, complete_lines(path))))
+    with path.open("rb") as lines:
+        whole = sum(len(line) for line in lines if line.endswith(b"\n"))
+    os.truncate(path, whole)
 
 
 # ------------------------------------------------------------------------------------------ grading
 
 
 def graded(results: list[RunResult], grader: WordGrader | Judge) -> list[RunResult]:
-    """The runs with their verdicts. All of them in one call: a judge finds what it knows in its
-    cache, and few unknown verdicts beside many of those are no failing judge."""
+    """The runs with their verdicts. All are graded in one call: few unknown verdicts among many are
+    no failing judge, and a judge does not ask again about those in its cache."""
     questions = [result.question for result in results]
     answers = [result.answer for result in results]
     grades = grader.grade(questions, answers)

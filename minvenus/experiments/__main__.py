@@ -3,7 +3,7 @@
 import signal
 import sys
 
-from minvenus.console import one_line_errors, table
+from minvenus.console import one_line_errors, show_result, table
 from minvenus.experiments import audit, base, calculator, compare, demo, factbook, lab, smollm2
 from minvenus.experiments.methods import PRESETS
 from minvenus.flags import parse_flags
@@ -29,8 +29,9 @@ def main(argv: list[str]) -> None:
     if name == "credit" and flags and not flags[0].startswith("-"):
         flags = ["--file", *flags]                           # the file may be the first word
     with one_line_errors(name):
-        settings = parse_flags(COMMANDS[name], flags, module.__doc__, PRESETS, command=name)
-        print(module.main(settings))
+        program = f"python -m minvenus.experiments {name}"
+        settings = parse_flags(COMMANDS[name], flags, module.__doc__, PRESETS, program)
+        show_result(f"{module.main(settings)}\n")
 
 
 def show_commands(asked: bool) -> None:

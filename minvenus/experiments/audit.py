@@ -42,7 +42,7 @@ from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.setting import setting
-from minvenus.settings import Hops
+from minvenus.settings import ASKS, Asks, Hops
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import Case, ToyTools, ToyWeb
 from minvenus.tools.toyweb_lessons import (
@@ -63,6 +63,7 @@ class AuditConfig:
     model: str | None = setting(
         None, "a checkpoint of the tiny model: 256 rollouts, 2 turns to spare")
     hops: Hops = setting(4, "of its questions")
+    asks: Asks = setting("every", ASKS)
     run: str | None = setting(
         None, "or a folder of train_igpo.py: its first and its last saved rollouts")
     world: str | None = setting(
@@ -95,6 +96,7 @@ def main(config: AuditConfig) -> str:
             group=4,
             hops=config.hops,
             slack=2,
+            asks=config.asks,
             max_context=max(768, 192 * config.hops),
             seed=1000,
             pages=8192,
@@ -115,7 +117,8 @@ def audit_run(folder: Path) -> str:
     seed = settings["question_seed"]
     if seed is None:
         seed = settings["seed"]
-    web = ToyWeb(seed, settings["hops"], settings["slack"])
+    asks = settings.get("asks", "every")             # runs from before it was a setting
+    web = ToyWeb(seed, settings["hops"], asks=asks)
 
     batches = [load_batch(files[0])]
     models = {"before": start_folder(settings["model"])}
@@ -131,7 +134,7 @@ def audit_run(folder: Path) -> str:
         else:
             parts.append(f"no probes {name} training: {model} is no model")
     if present:
-        probes = table(probe_table(present, batches[0].recipe))
+        probes = table(probe_table(present, batches[0].recipe, asks))
         parts.insert(len(batches), f"probes, mean gain\n{probes}")
     return "\n\n".join(parts)
 
@@ -160,9 +163,7 @@ def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
     ranked = correlated(ranks(gains), ranks(progress))
     best = correlated(ranks(sorted(gains)), ranks(sorted(progress)))
 
-    sums = []
-    for turn_gains in batch.credit.gains:
-        sums.append(sum(gain for gain in turn_gains if gain is not None))
+    sums = [sum(filter(None, gains)) for gains in batch.credit.gains]
     outcomes = [sample.outcome for sample in batch.samples if sample.outcome is not None]
     explained = correlated(sums, outcomes)
     if explained is not None:
@@ -184,9 +185,9 @@ def visits_of(batch: SavedBatch, web: ToyWeb) -> list[Visit]:
             if not pages or gain is None or turn.tool is None:
                 continue
             kind, hop = pages[0]
-            title = turn.tool["arguments"]["url"][0].removeprefix("page ")
             goal = turn.tool["arguments"]["goal"].split()
-            progress = kind == "right" and goal[-1:] == [title]
+            shows_pet = kind == "right" and goal[-1:] == [case.path[hop - 1]]
+            progress = shows_pet and (case.asks == "every" or hop == case.hops)
             visits.append(Visit(kind, hop, gain, float(progress)))
     return visits
 
@@ -217,18 +218,18 @@ def probe_turns(case: Case) -> dict[str, tuple[str, str]]:
     }
 
 
-def probe_table(models: dict[str, Path], recipe: Recipe) -> Table:
+def probe_table(models: dict[str, Path], recipe: Recipe, asks: Asks) -> Table:
     """The mean gain of every probe under each model."""
-    columns = [probe_gains(model, recipe) for model in models.values()]
+    columns = [probe_gains(model, recipe, asks) for model in models.values()]
     rows = [["turn", *models]]
     for name in columns[0]:
         rows.append([name, *(f"{fmean(gains[name]):+.2f}" for gains in columns)])
     return rows
 
 
-def probe_gains(model: Path, recipe: Recipe) -> dict[str, list[float]]:
+def probe_gains(model: Path, recipe: Recipe, asks: Asks) -> dict[str, list[float]]:
     """name -> the gain of this probe in each of PROBED questions."""
-    web = ToyWeb(1000, hops=4)
+    web = ToyWeb(1000, hops=4, asks=asks)
     tokenizer, score, _ = load_scorer(model)
     gains: dict[str, list[float]] = {}
     for i in range(PROBED):
@@ -240,8 +241,7 @@ def probe_gains(model: Path, recipe: Recipe) -> dict[str, list[float]]:
             messages = [*opening, probe, tool_response(observation), assistant(LEAD_IN, "")]
             ids, _, spans = stream(messages, tokenizer)
             starts = [start for start, _ in spans[2:4]]        # of the probe, of the turn after it
-            before, after = score(ids, starts, wrapped.ids)
-            old = belief(before[wrapped.start:], recipe.gain)
-            new = belief(after[wrapped.start:], recipe.gain)
-            gains.setdefault(name, []).append(new - old)
+            logprobs = score(ids, starts, wrapped.ids)
+            before, after = [belief(row[wrapped.start:], recipe.gain) for row in logprobs]
+            gains.setdefault(name, []).append(after - before)
     return gains

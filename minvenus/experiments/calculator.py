@@ -11,7 +11,9 @@ For those who check another implementation. The file has a rollout on each line:
     {"kinds": ["visit", "answer"], "logprobs": [[-2.0, -1.0], [-0.5, -0.7]], "outcome": 0}
 
     kinds       search, visit, answer or none (no action), one per turn
-    gains       how much each turn but the last raised log P(truth); null = not measured
+    gains       how much each turn but the last raised log P(truth); null = not measured. A gain
+                of exactly 0 is a reward, as in the released pipeline, which stores 1e-10 in its
+                place; the released function alone, given a 0, leaves it out
     logprobs    of the truth's tokens (or their mean) before each turn, instead of gains
     outcome     the score of the answer, before any penalty
     malformed   one true or false per turn; left out = none is
@@ -23,15 +25,14 @@ import tempfile
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from minvenus.config import ConfigError, check, one_of
 from minvenus.console import table
 from minvenus.experiments.results import Table
+from minvenus.files import read_records
 from minvenus.igpo.credit import Credit, assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import SavedBatch
-from minvenus.report.source import read_records
 from minvenus.report.xray import write_page
 from minvenus.setting import setting
 from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn
@@ -103,12 +104,15 @@ def main(config: CreditConfig) -> str:
     if config.example:
         name = config.example
         description, rollouts = EXAMPLES[name]
-        records: list[tuple[str, Any]] = [(name, rollout) for rollout in rollouts]
+        records = [(name, rollout) for rollout in rollouts]
     else:
         name = description = str(config.file)
-        records = read_records(Path(name))
-    samples = read_samples(records)
-    if config.recipe.gain == "prob" and any("gains" in record for _, record in records):
+        records = list(read_records(Path(name)))
+    has_gains = any("gains" in record for _, record in records)
+    if config.page and has_gains:
+        description += " (log P is made up where only gains were given)"
+    samples = read_samples(records, description)
+    if config.recipe.gain == "prob" and has_gains:
         raise ConfigError("the gain prob needs logprobs: "
                           "a gain in log P does not say by how much P rose")
     try:
@@ -117,7 +121,13 @@ def main(config: CreditConfig) -> str:
         raise ConfigError(f"{name}: {error}") from None
 
     if config.page:
-        return f"page: {write_xray(samples, credit, config, description)}"
+        return f"page: {write_xray(samples, credit, config)}"
+
+    # the log-probs that were made up for gains are no beliefs
+    beliefs = []
+    for row, (_, record) in zip(credit.beliefs, records, strict=True):
+        beliefs.append(row if "logprobs" in record else [None] * len(row))
+    credit = replace(credit, beliefs=beliefs)
     if config.json:
         return as_json(samples, credit)
 
@@ -166,7 +176,7 @@ class Record:
         """By how much the gains have raised log P(truth) before each turn."""
         return list(accumulate((gain or 0.0 for gain in self.gains or []), initial=0.0))
 
-    def sample(self, start: float) -> Sample:
+    def sample(self, start: float, title: str) -> Sample:
         """A sample whose turns have a kind, one token and no words. Gains rise from `start`."""
         turns = []
         for t, kind in enumerate(self.kinds):
@@ -174,7 +184,7 @@ class Record:
             turns.append(Turn(kind, t, t + 1, text="", observation="", malformed=malformed))
         turns[-1] = replace(turns[-1], text=ANSWER, observation=None)
         n = len(turns)
-        question = Question("0", "(not known)", [UNKNOWN])
+        question = Question(f"{self.group}", title, [UNKNOWN])
         rollout = Rollout(question, [0] * n, [False] * n, [None] * n, turns, "answered")
 
         logprobs: list[list[float] | None] = [[start + rise] for rise in self.rises()]
@@ -183,16 +193,18 @@ class Record:
         return Sample(rollout, logprobs, float(self.outcome), self.group)
 
 
-def read_samples(records: list[tuple[str, Any]]) -> list[Sample]:
-    """The rollouts of a file, given as (place in the file, record)."""
+def read_samples(records: list[tuple[str, dict]], title: str = "(not known)") -> list[Sample]:
+    """The rollouts of a file, given as (place in the file, record). The title stands in the place
+    of their question."""
     rollouts = [read_record(record, where) for where, record in records]
     if not rollouts:
         raise ConfigError("there is no rollout")
     highest = max(max(rollout.rises()) for rollout in rollouts)
-    return [rollout.sample(-1.0 - highest) for rollout in rollouts]   # so log P is -1 at most
+    start = -1.0 - highest                                   # so that log P is -1 at most
+    return [rollout.sample(start, title) for rollout in rollouts]
 
 
-def read_record(record: Any, where: str) -> Record:
+def read_record(record: dict, where: str) -> Record:
     try:
         return Record(**record)
     except TypeError:
@@ -232,7 +244,7 @@ def statistics(samples: list[Sample], credit: Credit) -> str:
 
 
 def columns(samples: list[Sample], credit: Credit, recipe: Recipe) -> Columns:
-    """V is the belief before the turn; a star marks a penalty."""
+    """V is the belief before the turn, where any is known; a star marks a penalty."""
     record = credit.record
     rewards = []
     z = []
@@ -244,8 +256,10 @@ def columns(samples: list[Sample], credit: Credit, recipe: Recipe) -> Columns:
             cells.append(cell(number) + "*" * marked)
         rewards.append(cells)
         z.append([*record.turn_z[i], record.outcome_z[i]])
-    return {
-        "V": credit.beliefs,
+    numbers: Columns = {}
+    if any(row.count(None) < len(row) for row in credit.beliefs):
+        numbers["V"] = credit.beliefs
+    return numbers | {
         "gain": credit.gains,
         "reward": rewards,
         "z": z,
@@ -269,13 +283,9 @@ def cell(number: float | str | None) -> str:
     return number if isinstance(number, str) else f"{number:+.4f}"
 
 
-def write_xray(samples: list[Sample], credit: Credit, config: CreditConfig, title: str) -> Path:
+def write_xray(samples: list[Sample], credit: Credit, config: CreditConfig) -> Path:
     """The page of a training batch with these numbers."""
-    titled = []
-    for sample in samples:
-        question = Question(f"{sample.group}", title, [UNKNOWN])
-        titled.append(replace(sample, rollout=replace(sample.rollout, question=question)))
-    batch = SavedBatch(0, "given", config.recipe, titled, credit)
+    batch = SavedBatch(0, "given", config.recipe, samples, credit)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / Path(str(config.file or config.example)).name
         lines = [json.dumps(line) + "\n" for line in batch.lines()]

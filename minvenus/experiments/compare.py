@@ -1,9 +1,11 @@
 """make compare: GRPO and recipes of IGPO from the same SFT checkpoints, with as many rollouts.
 
-    make compare                                            four methods, twelve runs each
-    make ablations                                          what each part does: --preset ablations
-    python -m minvenus.experiments compare --preset rates   the methods at five learning rates
-    python -m minvenus.experiments compare --preset sparse  five hops, starts below 1 %, 60 steps
+    make compare                     five methods, fifteen runs each from five start checkpoints
+    make ablations                   what each part does: --preset ablations
+    python -m minvenus.experiments compare --preset penalty   malformed turns are paid -1
+    python -m minvenus.experiments compare --preset last      only the last page has the answer
+    python -m minvenus.experiments compare --preset sparse    five hops, starts below 1 %, 60 steps
+    python -m minvenus.experiments compare --preset rates     the methods at five learning rates
     python -m minvenus.experiments compare --methods "paper, paper / prob - penalty" --seeds 3
 
 A method is a recipe (igpo/recipes.py), or a recipe with what changed behind it. Every run has a
@@ -37,7 +39,8 @@ from minvenus.files import latest_checkpoint, step_name, write_json, write_text
 from minvenus.flags import save_config
 from minvenus.igpo.recipes import RECIPES
 from minvenus.setting import setting
-from minvenus.settings import Hops
+from minvenus.settings import ASKS, Hops
+from minvenus.tools.toyweb import Asks
 from minvenus.train.settings import SFTConfig
 
 SECONDS = 0.017         # of one core for a one-hop rollout, its training, its share of evaluations
@@ -47,26 +50,27 @@ SECONDS = 0.017         # of one core for a one-hop rollout, its training, its s
 class CompareConfig:
     """python -m minvenus.experiments compare: methods side by side on the toy web."""
 
-    preset: Literal["methods", "ablations", "rates", "sparse"] = setting(
+    preset: Literal["methods", "penalty", "last", "sparse", "rates", "ablations"] = setting(
         "methods", "a planned comparison: methods.py")
     out: str = setting("runs/compare", "folder of the runs, the plan and the page")
     methods: str = setting(
         ", ".join(METHODS), "recipes, perhaps with changes; a wrong name lists them all")
-    seeds: int = setting(12, "runs of each method", least=1)
-    first_seed: int = setting(3000, "seeds of the questions count up from here")
-    first_sampling_seed: int = setting(103_000, "those of the sampling from here")
-    checkpoints: int = setting(3, "start checkpoints, each from an SFT of its own", least=1)
-    first_sft_seed: int = setting(10, "their seeds count up from here")
+    seeds: int = setting(15, "runs of each method", least=1)
+    first_seed: int = setting(11_000, "seeds of the questions count up from here")
+    first_sampling_seed: int = setting(311_000, "those of the sampling from here")
+    checkpoints: int = setting(5, "start checkpoints, each from an SFT of its own", least=1)
+    first_sft_seed: int = setting(110, "their seeds count up from here")
     sft_steps: int = setting(SFTConfig.steps, "optimiser steps on demonstrations", least=1)
     wrong_result: float = setting(
         0.5, "how often their teacher opens a wrong result first, per hop", least=0, most=1)
     steps: int = setting(40, "of each run; an evaluation every 10, and after the last", least=1)
     hops: Hops = setting(4, "of every question; demonstrations have up to 4, or as many")
+    asks: Asks = setting("every", ASKS)
     slack: int = setting(0, "turns beyond what is needed", least=0)
     questions: int = setting(8, "per step", least=1)
     group: int = setting(4, "rollouts of each question", least=2)
     learning_rate: float = setting(
-        12e-4, "of all methods; the best one for GRPO, see docs/experiment.md", above=0)
+        9e-4, "of all methods; the best one for GRPO, see docs/experiment.md", above=0)
     jobs: int = setting(2, "processes at the same time, of one thread each", least=1)
 
     def __post_init__(self):
@@ -111,7 +115,9 @@ def plan_of(config: CompareConfig) -> dict:
     return {
         "first metric": f"{results.ACCURACY} after step {config.steps}",
         "second metric": "area under its curve",
-        "statistics": "mean, paired differences, 95 % bootstrap intervals",
+        "statistics": "mean, paired differences, 95 % bootstrap intervals; differences to the "
+                      "first method by t over the means of the start checkpoints, p after Holm",
+        "failed": f"{results.ACCURACY} at the end below {results.FAILED}",
         "collapsed": f"{results.TURNS} at the end below {results.COLLAPSED} of those at step 0",
         **settings,
         "recipes": {method: method_settings(method) for method in methods},
@@ -136,7 +142,11 @@ def write_plan(folder: Path, plan: dict) -> None:
 
 def start_checkpoints(config: CompareConfig) -> list[Path]:
     """Train the SFT checkpoints that are not there yet."""
-    shared = {"most_hops": max(4, config.hops), "wrong_result": config.wrong_result}
+    shared = {
+        "most_hops": max(4, config.hops),
+        "wrong_result": config.wrong_result,
+        "asks": config.asks,
+    }
     jobs = {}
     for seed in range(config.first_sft_seed, config.first_sft_seed + config.checkpoints):
         jobs[f"sft-{seed}"] = shared | {"seed": seed}
@@ -157,6 +167,7 @@ def run_settings(config: CompareConfig, start: Path, method: str, i: int) -> dic
         "question_seed": config.first_seed + i,
         "seed": config.first_sampling_seed + i,
         "hops": config.hops,
+        "asks": config.asks,
         "slack": config.slack,
         "questions": config.questions,
         "group": config.group,
@@ -267,6 +278,9 @@ def run_all(
 def start(script: str, settings: dict, log: Path | None) -> subprocess.Popen:
     """Start a script with one thread: of a tiny model, two processes side by side are faster than
     one with two threads."""
+    if not (ROOT / script).exists():
+        raise ConfigError(f"{ROOT} has no {script}, an installed package has no scripts: run this "
+                          "in a clone of the repository")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, str(ROOT / script), *flags_of(settings)]
     if log is None:

@@ -30,7 +30,6 @@ from minvenus.config import check
 from minvenus.console import table
 from minvenus.experiments.methods import (
     CHANGES,
-    METHODS,
     check_names,
     method_recipe,
     split_names,
@@ -61,12 +60,9 @@ class Gains:
     wrong_noise: float = 0.0
 
 
-PROFILES = {                       # right visits at hop 1..4; all but `measured` have the mean .8
+PROFILES = {                       # of right visits at hops 1 to 4
     "equal": Gains((0.8, 0.8, 0.8, 0.8)),
-    "rising": Gains((0.4, 0.6, 0.9, 1.3)),
-    "back": Gains((0.1, 0.1, 0.1, 2.9)),
     "front": Gains((2.6, 0.2, 0.2, 0.2)),
-    "noisy": Gains((0.8, 0.8, 0.8, 0.8), (1.0, 1.0, 1.0, 1.0), wrong_noise=1.0),
     # of a tiny language model on a toy web, before its RL
     "measured": Gains(
         right=(0.47, 0.43, 0.45, 0.40),
@@ -83,7 +79,7 @@ class LabConfig:
 
     gains: str = setting("measured, equal, front", "names of profiles, with commas between")
     methods: str = setting(
-        ", ".join(METHODS), "recipes, perhaps with changes; a wrong name lists them all")
+        ", ".join(RECIPES), "recipes, perhaps with changes; a wrong name lists them all")
     visits: int = setting(6, "visits allowed; a correct answer needs four", least=4)
     steps: int = setting(80, "updates", least=1)
     seeds: int = setting(20, "runs per method and profile, seeds 0, 1, ...", least=1)
@@ -100,8 +96,7 @@ class LabConfig:
 
 def main(config: LabConfig) -> str:
     last = config.steps - 1
-    columns = {f"step {step}": ("success", step) for step in range(0, last, 20)}
-    columns[f"step {last}"] = ("success", last)
+    columns = {f"step {step}": ("success", step) for step in [*range(0, last, 20), last]}
     columns["turns"] = ("turns", last)
     for name in split_names(config.gains):
         runs = train_all(name, config)
@@ -133,7 +128,7 @@ def train_all(name: str, config: LabConfig) -> Runs:
 
 
 def train(gains: Gains, recipe: Recipe, seed: int, config: LabConfig) -> Curves:
-    """Success and turns of the policy after 0, 1, 2, ... updates."""
+    """Probability of success and mean number of turns after 0, 1, 2, ... updates."""
     logits = np.tile(np.log(START), (len(gains.right), 1))              # [hops, 3]
     curves: Curves = {"success": {}, "turns": {}}
     for step in range(config.steps):
@@ -183,8 +178,8 @@ class LabRollout:
 def sample(
     gains: Gains, probs: np.ndarray, visits: int, count: int, rng: np.random.Generator
 ) -> list[LabRollout]:
-    """`count` rollouts. The draws do not depend on the table: the same generator gives every
-    method the same luck."""
+    """`count` rollouts. What is drawn does not depend on the table: the same generator gives every
+    method the same random numbers."""
     draws = rng.random((count, visits)).tolist()
     visit_noise, search_noise = rng.standard_normal((2, count, visits)).tolist()
     bounds = probs.cumsum(axis=1)[:, :2].tolist()                       # [hops, 2]

@@ -30,40 +30,60 @@ CHANGES: dict[str, dict] = {      # behind a recipe's name -> the settings of tr
     "/ token-sum": {"aggregate": "seq-mean-token-sum"},
     **{f"/ rate {rate}": {"learning_rate": rate} for rate in RATES},
 }
-METHODS = ("grpo", "paper", "released", "uncentred")
-ABLATED = ("- penalty", "/ prob", "/ unscaled", "/ one", "/ gamma 1", "/ every turn",
-           "/ reference", "/ groups of 8")
+METHODS = ("grpo", "paper - penalty", "released - penalty", "raw_ig / rms - penalty",
+           "uncentred - penalty")
+# "- penalty" alone is for recipes that have one
+ABLATED = ("/ prob", "/ unscaled", "/ gamma 1", "/ every turn", "/ reference", "/ groups of 8")
 PRESETS: dict[str, dict] = {
     "methods": {},
-    "ablations": {
-        "out": "runs/ablations",
-        "seeds": 8,
-        "first_seed": 4000,
-        "learning_rate": 9e-4,
-        "methods": ", ".join([
-            "grpo", "grpo / gamma .95", "grpo + penalty", "grpo / token-mean", "grpo / token-sum",
-            "uncentred", "uncentred / std", "uncentred / token-mean", "uncentred / token-sum",
-            *(f"uncentred {change}" for change in ABLATED),
-            "paper", "paper / rms", *(f"paper {change}" for change in ABLATED),
-        ]),
+    # the same seeds and starts as above, with the penalty of -1 for a malformed turn
+    "penalty": {
+        "out": "runs/penalty",
+        "methods": "grpo + penalty, paper, released, raw_ig / rms, uncentred",
     },
-    "rates": {
-        "out": "runs/rates",
-        "seeds": 3,
-        "first_seed": 2000,
-        "first_sft_seed": 20,
-        "methods": ", ".join(f"{method} / rate {rate}" for method in METHODS for rate in RATES),
+    # no page but the last holds a part of the answer
+    "last": {
+        "out": "runs/last",
+        "first_sft_seed": 130,
+        "first_seed": 13_000,
+        "first_sampling_seed": 313_000,
+        "asks": "last",
+        "methods": "grpo, paper - penalty, uncentred - penalty",
     },
     # a right answer is rare at the start, below 1 %: outcomes alone have little to begin with
     "sparse": {
         "out": "runs/sparse",
         "seeds": 10,
-        "first_seed": 6100,
-        "first_sft_seed": 70,
+        "first_seed": 14_000,
+        "first_sampling_seed": 314_000,
+        "first_sft_seed": 140,
         "hops": 5,
         "wrong_result": 0.7,
         "steps": 60,
-        "methods": "grpo, grpo + penalty, uncentred, uncentred - penalty",
+        "methods": ", ".join(METHODS),
+    },
+    "rates": {
+        "out": "runs/rates",
+        "seeds": 3,
+        "checkpoints": 3,
+        "first_seed": 12_000,
+        "first_sampling_seed": 312_000,
+        "first_sft_seed": 120,
+        "methods": ", ".join(f"{method} / rate {rate}" for method in METHODS for rate in RATES),
+    },
+    "ablations": {
+        "out": "runs/ablations",
+        "seeds": 10,
+        "first_seed": 15_000,
+        "first_sampling_seed": 315_000,
+        "first_sft_seed": 150,
+        "methods": ", ".join([
+            "grpo", "grpo / token-sum",
+            "paper - penalty", *(f"paper - penalty {change}" for change in ABLATED),
+            "uncentred - penalty", "uncentred / std - penalty",
+            *(f"uncentred - penalty {change}" for change in ABLATED),
+            "raw_ig - penalty", "raw_ig / rms - penalty",
+        ]),
     },
 }
 

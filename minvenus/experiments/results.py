@@ -1,34 +1,32 @@
 """The results of a comparison: curves, means over runs with intervals, tables and the page.
 
-    mean            of all runs
-    [low, high]     95 % bootstrap interval: as many runs as there are, drawn with replacement,
-                    10,000 times; the 2.5 and 97.5 percentiles of the mean
-
 Methods are compared by the differences of paired runs: the same start checkpoint, the same
-questions, the same sampling seed. Runs are drawn whatever start checkpoint they have: this is right
-where runs of one start are no more alike than others. Where they are, `starts` gives the wider
-interval: checkpoints are drawn first, then runs of each drawn one. A bootstrap of few runs is too
-narrow: docs/experiment.md says by how much. The draws are the same each time, so a table is
-reproducible. One run has no interval.
+questions, the same sampling seed. intervals.py says what the intervals are.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-import numpy as np
-
+from minvenus.experiments.intervals import (
+    holm,
+    interval,
+    interval_text,
+    p_value,
+    start_means,
+    t_interval,
+)
 from minvenus.files import read_jsonl
 from minvenus.igpo.recipes import RECIPE_WORDS
 from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.run_page import with_step_0
 
-DRAWS = 10_000
 COLLAPSED = 0.5             # of its turns at step 0: a run that keeps fewer has collapsed
+FAILED = 0.25               # accuracy at the end: a run below it has failed
 ACCURACY = "test_exact_match"                               # metrics on held-out questions
 RIGHT_PAGES = "test_right_pages"
 TURNS = "test_turns"
+LARGEST = "advantage_max"   # the largest advantage of a step, in size
 PLOTS = {                                                   # metric -> title, unit
     ACCURACY: ("Accuracy on held-out questions", "share right"),
     RIGHT_PAGES: ("Right pages found", "share of the path"),
@@ -42,44 +40,6 @@ Curves = dict[str, dict[int, float]]    # of one run: metric -> step -> number; 
 Runs = dict[str, list[Curves]]          # method -> its runs; all methods have the same seeds
 Table = list[list[str]]                 # a head, then rows
 
-# --------------------------------------------------------------------------------------- intervals
-
-
-def interval(numbers: Sequence[float], starts: int = 0) -> tuple[float, float, float]:
-    """(mean, low, high) of the runs' numbers.
-
-    With `starts`, run i has the start checkpoint i % starts, and checkpoints are drawn as well.
-    """
-    runs = np.array(numbers, dtype=float)
-    rng = np.random.default_rng(0)
-    if starts:
-        samples = draw_starts(runs, min(starts, len(runs)), rng)
-    else:
-        samples = rng.choice(runs, (DRAWS, len(runs)))
-    low, high = np.percentile(samples.mean(axis=1), (2.5, 97.5))
-    return float(runs.mean()), float(low), float(high)
-
-
-def draw_starts(runs: np.ndarray, starts: int, rng: np.random.Generator) -> np.ndarray:
-    """[DRAWS, runs]: each start checkpoint is replaced by a drawn one, its runs by runs of that."""
-    samples = np.empty((DRAWS, len(runs)))
-    for start in range(starts):
-        drawn_starts = rng.integers(starts, size=DRAWS)
-        width = len(runs[start::starts])
-        for other in range(starts):
-            rows = drawn_starts == other
-            other_runs = runs[other::starts]
-            samples[rows, start::starts] = rng.choice(other_runs, (rows.sum(), width))
-    return samples
-
-
-def interval_text(numbers: Sequence[float], starts: int = 0) -> str:
-    mean, low, high = interval(numbers, starts)
-    if len(numbers) == 1:
-        return f"{mean:.3f}"
-    return f"{mean:.3f} [{low:.3f}, {high:.3f}]"
-
-
 # ------------------------------------------------------------------------------------------ tables
 
 
@@ -91,7 +51,7 @@ def read_curves(folder: Path) -> Curves:
     """
     rows = with_step_0(read_jsonl(folder / "metrics.jsonl"))
     curves: Curves = {}
-    for metric in PLOTS:
+    for metric in (*PLOTS, LARGEST):
         known = [row for row in rows if row.get(metric) is not None]
         curves[metric] = {row["step"]: row[metric] for row in known}
 
@@ -114,10 +74,9 @@ def tables(runs: Runs, checkpoints: int, step: int) -> dict[str, Table]:
         "turns": (TURNS, step),
     }
     means = over_seeds(runs, columns)
-    means[0].append("collapsed")
+    means[0] += ["failed", "collapsed", "max |A|"]
     for row, method_runs in zip(means[1:], runs.values(), strict=True):
-        collapsed = [run[TURNS][step] < COLLAPSED * run[TURNS][0] for run in method_runs]
-        row.append(f"{sum(collapsed)} of {len(collapsed)}")
+        row += endings(method_runs, step)
     listed = {"Mean over runs [95 % interval]": means}
 
     differences: Runs = {}
@@ -130,17 +89,60 @@ def tables(runs: Runs, checkpoints: int, step: int) -> dict[str, Table]:
         listed[title] = over_seeds(differences, columns)
         title = "The same, start checkpoints drawn as well"
         listed[title] = over_seeds(differences, columns, checkpoints)
+    if len(runs) > 1 and checkpoints > 1:
+        first = next(iter(runs))
+        title = f"Minus {first}: mean of the start checkpoints [95 % t interval], p, p after Holm"
+        listed[title] = tested_differences(runs, checkpoints, step)
 
-    listed[f"Accuracy at step {step} of each run"] = each_run(runs, checkpoints, step)
+    accuracies: dict[str, list[str]] = {}
+    largest: dict[str, list[str]] = {}
+    for method, method_runs in runs.items():
+        accuracies[method] = [f"{run[ACCURACY][step]:.2f}" for run in method_runs]
+        largest[method] = [f"{largest_advantage(run):.3g}" for run in method_runs]
+    listed[f"Accuracy at step {step} of each run"] = each_run(accuracies, checkpoints)
+    listed["Largest |A| of each run"] = each_run(largest, checkpoints)
     return listed
 
 
-def each_run(runs: Runs, checkpoints: int, step: int) -> Table:
-    rows = []
-    for method, method_runs in runs.items():
-        rows.append([method, *(f"{run[ACCURACY][step]:.2f}" for run in method_runs)])
+def endings(runs: list[Curves], step: int) -> list[str]:
+    """How many runs of a method have failed and collapsed, and the largest advantage of any."""
+    failed = sum(run[ACCURACY][step] < FAILED for run in runs)
+    collapsed = sum(run[TURNS][step] < COLLAPSED * run[TURNS][0] for run in runs)
+    largest = max(map(largest_advantage, runs))
+    return [f"{failed} of {len(runs)}", f"{collapsed} of {len(runs)}", f"{largest:.3g}"]
+
+
+def tested_differences(runs: Runs, checkpoints: int, step: int) -> Table:
+    """Every method minus the first one, with a test over the start checkpoints.
+
+    The tests of a metric are corrected for being as many as there are methods beside the first.
+    """
+    first, *others = runs
+    table = [["method", f"at step {step}", "p", "Holm", "area under the curve", "p", "Holm"]]
+    rows: dict[str, list[str]] = {method: [method] for method in others}
+    for metric in (ACCURACY, "area"):
+        p_values = []
+        for method in others:
+            pairs = zip(runs[method], runs[first], strict=True)
+            differences = [run[metric][step] - paired[metric][step] for run, paired in pairs]
+            means = start_means(differences, checkpoints)
+            mean, low, high = t_interval(means)
+            p_values.append(p_value(means))
+            rows[method].append(f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]")
+        for method, p, corrected in zip(others, p_values, holm(p_values), strict=True):
+            rows[method] += [f"{p:.4f}", f"{corrected:.4f}"]
+    return table + list(rows.values())
+
+
+def each_run(numbers: dict[str, list[str]], checkpoints: int) -> Table:
+    rows = [[method, *method_numbers] for method, method_numbers in numbers.items()]
     starts = [str(i % checkpoints + 1) for i in range(len(rows[0]) - 1)]
     return [["start checkpoint", *starts], *rows]
+
+
+def largest_advantage(run: Curves) -> float:
+    """Of all turns of all steps, in size; 0 where nothing had an advantage."""
+    return max(run[LARGEST].values(), default=0.0)
 
 
 def compared_with(method: str, methods: list[str]) -> list[str]:

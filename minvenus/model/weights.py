@@ -35,6 +35,7 @@ WEIGHT_FILE = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?"
 PLAIN_NAME = re.compile(r"[\w.-]+\.safetensors")
 DTYPES = ("F64", "F32", "F16", "BF16")
 PIECE = 2**23                # bytes read at a time, at most
+SHOWN = 20                   # tensors in the list of an error, at most
 
 
 # ----------------------------------------------------------------------------------- which model
@@ -102,7 +103,7 @@ def load(folder, device="cpu", dtype=torch.float32) -> Qwen3:
 def list_tensors(folder: Path, model: Qwen3) -> dict[str, Stored]:
     """The model's tensors in the files of a folder.
 
-    One error lists everything that is missing, unexpected, of another shape or not a plain float.
+    One error lists what is missing, unexpected, of another shape or not a plain float.
     """
     stored = stored_tensors(folder)
     expected = plain_shapes(model)
@@ -118,8 +119,11 @@ def list_tensors(folder: Path, model: Qwen3) -> dict[str, Stored]:
         elif entry.dtype not in DTYPES:
             wrong.append(f"{name} is {entry.dtype}, only {', '.join(DTYPES)} can be read")
     if wrong:
+        shown = wrong[:SHOWN]
+        if len(wrong) > SHOWN:
+            shown.append(f"and {len(wrong) - SHOWN:,} more")
         raise ConfigError(f"the tensors in {folder} are not those of its config.json:\n  "
-                          + "\n  ".join(wrong))
+                          + "\n  ".join(shown))
     return stored
 
 
@@ -180,9 +184,14 @@ def read_tensors(stored: dict[str, Stored], tensors: Mapping[str, Tensor]) -> No
             place = first + start
             try:
                 with safe_open(path, "pt") as file:
-                    piece.copy_(file.get_slice(name)[place:place + len(piece)])
+                    values = file.get_slice(name)[place:place + len(piece)]
+                    finite = torch.stack(values.aminmax()).isfinite().all()
+                    piece.copy_(values)
             except (OSError, SafetensorError) as error:
                 raise ConfigError(f"{path} changed while it was read: {error}") from None
+            if not finite:
+                raise ConfigError(f"{path}: {name} has numbers that are not finite (NaN or "
+                                  "infinity): the file is damaged, take it from an earlier copy")
 
 
 def local_rows(tensor: Any) -> tuple[Tensor, int]:

@@ -1,9 +1,9 @@
 """Line plots with intervals, as SVG. Pure functions from numbers to markup.
 
-A plot stands in an HTML page as it is, or alone in a file: no script, no style sheet, no reference
-to anything outside. Axes and text take the page's own colour (currentColor); the lines' colours
-stand out on white and on near-black, and each line has a dash pattern too, for those who print or
-cannot tell the colours. Values are finite numbers: a run logs no others.
+A plot can be part of an HTML page or a file of its own: it has no script and no style sheet, and
+refers to nothing outside. Axes and text take the page's own colour (currentColor). The lines'
+colours stand out on white and on near-black, and each line also has a dash pattern, for print and
+for readers who cannot tell the colours apart. Values are finite numbers: a run logs no others.
 """
 
 import math

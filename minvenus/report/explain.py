@@ -1,4 +1,4 @@
-"""Where every number of a turn's reward comes from: its formula, its equation and its inputs.
+"""Every number of a turn's credit, with its formula, its equation and its inputs.
 
     under_recipes(samples, recipe)     samples under each of the recipes that a page compares
     belief_steps(credited)             the belief in the truth along the turns of a rollout
@@ -47,7 +47,7 @@ class Step:
 
     id: str
     name: str
-    value: float | None                 # None: there is none, and the formula says so
+    value: float | None                 # None: there is no such number, and `formula` says why
     formula: str
     inputs: tuple[tuple[str, float], ...]
 
@@ -64,10 +64,11 @@ class Credited:
 
 
 def under_recipes(samples: list[Sample], run: Recipe | None) -> list[dict[str, Credited]]:
-    """Each sample under the run's own recipe, which comes first, and those to compare it with.
+    """Each sample under the run's own recipe, which comes first, and under the five named ones.
 
-    With a run they must be its whole batch: IG-Scale needs it. Without one they are trajectories on
-    their own, with gains and rewards. A run without gains has scored nothing that others need.
+    The samples of a run are its whole batch: IG-Scale needs it. Where the run has no gains, no
+    truth was scored, and recipes with gains are left out. Without a run the samples are
+    trajectories without a group: they have gains and rewards, but no advantages.
     """
     if run:
         recipes = {recipe_name(run): run} | RECIPES
@@ -100,7 +101,8 @@ def recipe_words(name: str, recipe: Recipe) -> str:
 
 
 def changes(recipe: Recipe, other: Recipe) -> list[str]:
-    """Fields that differ, but not those of the text that is scored: they change no formula."""
+    """The fields in which a recipe differs from another, except those of the scored text, which
+    change no formula."""
     fields = asdict(recipe)
     del fields["lead_in"], fields["newlines_after_think"]
     return [f"{name} {value}" for name, value in fields.items() if value != getattr(other, name)]
@@ -216,7 +218,7 @@ def term_step(c: Credited, t: int) -> Step:
 
 
 def advantage_steps(c: Credited, t: int) -> list[Step]:
-    """Of a turn before the last: what later turns add, and the sum."""
+    """For a turn before the last: what later turns add, and the advantage."""
     term = c.numbers.terms[t]
     advantage = c.numbers.advantages[t]
     k = next_turn(c, t)

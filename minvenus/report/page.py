@@ -1,9 +1,9 @@
-"""The shell of every page, and the pieces that pages are made of: text and numbers in, HTML out.
+"""The frame of every page, and the elements that pages are made of: text and numbers in, HTML out.
 
-Markup is only what `el` made: every other string is text, which models and web pages may have
-written, and is escaped where it enters an element or an attribute. A page is one file without any
-script, and XML, too. Its content security policy allows its own style by hash and nothing else, so
-that even a mistake in the escaping could neither run nor load anything.
+Only `el` makes markup. Every other string is text that models and web pages may have written: it is
+escaped where it enters an element or an attribute. A page is one file without scripts, and also
+well-formed XML. Its content security policy allows its own style by hash and nothing else, so that
+even a mistake in the escaping could neither run nor load anything.
 """
 
 import base64
@@ -57,7 +57,7 @@ def html(content: Content) -> Html:
 
 
 def text(value: str) -> Html:
-    """Anybody's text, for an element or a quoted attribute."""
+    """Untrusted text, escaped for an element or a quoted attribute."""
     safe = UNSAFE.sub("\ufffd", value.replace("\r\n", "\n"))
     return Html(escape(safe))
 
@@ -81,22 +81,22 @@ def digest(content: str) -> str:
     return "sha256-" + base64.b64encode(hashed).decode()
 
 
-# ------------------------------------------------------------------------------------------- pieces
+# ----------------------------------------------------------------------------------------- elements
 
 
 def section(title: str, parts: Content, intro: str = "") -> Html:
-    """A heading, a sentence in plain words, and what belongs to it."""
+    """A heading, a sentence of introduction, and the content."""
     return el("section", el("h2", title), el("p", intro, class_="intro"), parts)
 
 
 def details(summary: Content, *content: Content, class_: str, is_open: bool = False) -> Html:
-    """What opens and folds."""
+    """A summary line that shows and hides its content when it is clicked."""
     shown = "open" if is_open else None
     return el("details", el("summary", summary), content, class_=class_, open=shown)
 
 
 def pairs(listed: Pairs, class_: str = "facts") -> Html:
-    """Names and what belongs to them."""
+    """A list of names and values."""
     rows = []
     for name, value in listed:
         rows.append(el("div", el("dt", name), el("dd", value)))
@@ -120,7 +120,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "")
 
 
 def figure(svg: Content, caption: Content = None) -> Html:
-    """A plot of curves.py and what to see in it."""
+    """A plot of curves.py with its caption."""
     return el("figure", svg, el("figcaption", caption))
 
 

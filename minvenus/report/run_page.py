@@ -2,9 +2,9 @@
 
     write_run_page("runs/igpo")        reads metrics.jsonl, run.json and rollouts/
 
-The run may be finished or not: a figure is drawn where its numbers are there. Step 0 is the model
-before training. Lines of more than POINTS steps are means over neighbouring ones; held-out exact
-match has a Wilson interval.
+The run need not be finished: a figure is drawn if its numbers were logged. Step 0 is the model
+before training. In lines of more than POINTS steps, a point is the mean of neighbouring steps;
+held-out exact match has a Wilson interval.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Rollouts of a training step with all of their reward arithmetic, one JSON line each, and back.
+"""Files with the rollouts of a training step and all their reward arithmetic, a JSON line for each.
 
     {"format": "minvenus credit 2", "step": 20, "group": 0, "gain_policy": "current",
      "recipe": {...}, "rollout": {...}, "truth_logprobs": [[-1.5, -2.25], null, ...],
@@ -6,19 +6,17 @@
 
 `rollout` is that of agent/record.py. `truth_logprobs` has an entry per turn: the log-probs of the
 truth's tokens before it. `outcome` is the score of the answer before any penalty. `arithmetic` is
-a RolloutCredit. A file is one whole batch, because normalisation and IG-Scale are over all of
-its lines. Reading computes the credit again and refuses a file that disagrees.
+a RolloutCredit. A file holds a whole batch, because IG-Scale is over all of it. Reading computes
+the credit again, and refuses a file whose arithmetic differs.
 """
 
 import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from textwrap import shorten
 
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.config import ConfigError
-from minvenus.files import read_rows, step_name, write_text
+from minvenus.files import read_records, step_name, write_text
 from minvenus.igpo.credit import Credit, assign_credit
 from minvenus.igpo.recipes import Recipe
 from minvenus.types import Sample
@@ -64,14 +62,10 @@ def save_batch(run, batch: SavedBatch) -> None:
 
 def load_batch(path) -> SavedBatch:
     """The batch of a file. Its credit is computed again, and must be what the file says."""
+    lines = []
+    samples = []
     try:
-        lines = []
-        samples = []
-        for number, line in read_rows(Path(path)):
-            if isinstance(line, str):
-                raise ValueError(f"line {number} is {line}")
-            if line.get("format") != FORMAT:
-                raise ValueError(f"line {number} is of another format")
+        for _, line in read_records(path):
             lines.append(line)
             rollout = rollout_from_json(line["rollout"])
             samples.append(Sample(rollout, line["truth_logprobs"], line["outcome"], line["group"]))
@@ -82,30 +76,21 @@ def load_batch(path) -> SavedBatch:
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is no batch of rollouts with their reward arithmetic: "
                           f"{error}") from None
+
     for number, (line, computed) in enumerate(zip(lines, batch.lines(), strict=True), 1):
-        wrong = difference(line, computed)
-        if wrong:
-            raise ConfigError(f"{path}, line {number}: stored and computed differ: {wrong}. The "
-                              "file is not one whole batch, was changed, or was made by another "
-                              "version")
+        stored = line.get("arithmetic", {}) | line
+        for name, value in (computed["arithmetic"] | computed).items():
+            if differ(stored.get(name), value):
+                raise ConfigError(f"{path}, line {number}: stored and computed {name} differ. The "
+                                  "file is not one whole batch, was changed, or was made by "
+                                  "another version")
     return batch
 
 
-def difference(stored, computed, place: str = "") -> str | None:
-    """The first place where two JSON values differ by more than rounding; None if there is none."""
-    if stored == computed:
-        return None
-    if isinstance(stored, list) and isinstance(computed, list):
-        stored = dict(enumerate(stored))
-        computed = dict(enumerate(computed))
-    if isinstance(stored, dict) and isinstance(computed, dict):
-        for key in computed | stored:
-            wrong = difference(stored.get(key), computed.get(key), f"{place}.{key}")
-            if wrong:
-                return wrong
-        return None
-    numbers = isinstance(stored, float) and isinstance(computed, float)
-    if numbers and math.isclose(stored, computed, rel_tol=1e-9, abs_tol=1e-9):
-        return None
-    place = place.removeprefix(".")
-    return f"{place} {shorten(repr(stored), 60)}, computed {shorten(repr(computed), 60)}"
+def differ(stored, computed) -> bool:
+    """Whether two JSON values differ, in more than the last digits of their numbers."""
+    return stored != computed and rounded(stored) != rounded(computed)
+
+
+def rounded(value):
+    return json.loads(json.dumps(value), parse_float=lambda digits: round(float(digits), 9))

@@ -1,20 +1,19 @@
-"""Files that an X-ray can be made of, read into cases: rollouts and their numbers.
+"""Reads the files that an X-ray can show into cases: rollouts with their numbers.
 
     RUN/rollouts/step-*.jsonl    a training batch with its reward arithmetic (saved.py)
     trajectory.json              of infer.py
     results.jsonl                of eval.py: rollouts, grouped by question
 
-Those of the last two were not scored when they were made. A `Scorer` can do it later.
+Rollouts of the last two have no log P(answer). A `Scorer` computes it.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError
-from minvenus.files import read_rows
+from minvenus.files import read_records
 from minvenus.igpo.gain import wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.report import saved
@@ -45,10 +44,9 @@ class Scorer:
 
 @dataclass(frozen=True)
 class Case:
-    """A sample of a file, the name of its group, and its numbers under each recipe."""
+    """A rollout of a file, and its numbers under each recipe."""
 
     sample: Sample
-    group: str
     under: dict[str, Credited] = field(default_factory=dict)
 
     @property
@@ -56,52 +54,47 @@ class Case:
         return self.sample.rollout
 
     def trained(self) -> dict[str, Credited]:
-        """Its numbers if they reach to advantages; those of a trajectory without a group do not."""
+        """Its numbers if they include advantages: a trajectory without a group has none."""
         return {name: credited for name, credited in self.under.items() if credited.grouped}
 
 
+Groups = dict[str, list[Case]]         # name of a group -> its rollouts
+
+
 def read_source(path: Path, group: str | None,
-                scorer: Scorer | None) -> tuple[list[Case], list[tuple[str, str]]]:
-    """The cases of a file, or of one group of it, and facts about all of them."""
-    records = read_records(path)
+                scorer: Scorer | None) -> tuple[Groups, list[tuple[str, str]]]:
+    """The groups of a file, or one of them, and facts about all of them."""
+    records = list(read_records(path))
     if not records:
         raise ConfigError(f"{path} is empty: an X-ray needs a saved rollout on each line")
-    for where, record in records:
-        if isinstance(record, str):
-            raise ConfigError(f"{where} holds no rollout: {record[:200]}")
-
+    groups: Groups = {}
     facts = []
     if records[0][1].get("format") == saved.FORMAT:
         if scorer:
             raise ConfigError(f"{path} is a training batch with its own numbers: leave out the "
                               "model and the answer")
         batch = saved.load_batch(path)
-        under = under_recipes(batch.samples, batch.recipe)
-        cases = [Case(sample, f"{sample.group}", numbers)
-                 for sample, numbers in zip(batch.samples, under, strict=True)]
+        credited = under_recipes(batch.samples, batch.recipe)
+        for sample, under in zip(batch.samples, credited, strict=True):
+            groups.setdefault(f"{sample.group}", []).append(Case(sample, under))
         facts = [
             ("recipe", recipe_name(batch.recipe)),
             ("log P(answer) according to", POLICIES[batch.gain_policy]),
         ]
     else:
-        cases = [read_case(where, record) for where, record in records]
+        for where, record in records:
+            case = read_case(where, record)
+            groups.setdefault(case.rollout.question.id, []).append(case)
 
-    names = dict.fromkeys(case.group for case in cases)
-    if group not in (None, *names):
-        raise ConfigError(f"{path.name} has no group {group}; it has {', '.join(names)}")
-    cases = [case for case in cases if group in (None, case.group)]
+    if group is not None:
+        if group not in groups:
+            raise ConfigError(f"{path.name} has no group {group}; it has {', '.join(groups)}")
+        groups = {group: groups[group]}
     if scorer:
-        cases = [scored(case, scorer) for case in cases]
         facts = [("log P(answer) according to", scorer.name)]
-    return cases, facts
-
-
-def read_records(path: Path) -> list[tuple[str, Any]]:
-    """(where it stands, record) of every line; the record is a string if it is no JSON object."""
-    try:
-        return [(f"{path}, line {number}", record) for number, record in read_rows(path)]
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
+        for name, cases in groups.items():
+            groups[name] = [scored(case, scorer) for case in cases]
+    return groups, facts
 
 
 def read_case(where: str, record: dict) -> Case:
@@ -110,16 +103,16 @@ def read_case(where: str, record: dict) -> Case:
         rollout = rollout_from_json(record)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    sample = Sample(rollout, [None] * len(rollout.turns), record.get("exact_match"), group=0)
-    return Case(sample, rollout.question.id)
+    unscored = [None] * len(rollout.turns)
+    return Case(Sample(rollout, unscored, record.get("exact_match"), group=0))
 
 
 def scored(case: Case, scorer: Scorer) -> Case:
-    """The case with log-probs of the truth before each turn, and what follows from them."""
+    """The case with log-probs of the truth before each turn, and the numbers computed from them."""
     rollout = case.rollout
     if not spells(scorer.tokenizer, rollout):
-        raise ConfigError(f"the ids of {case.group} were made with another tokenizer than that of "
-                          f"{scorer.name}")
+        raise ConfigError(f"the ids of {rollout.question.id} were made with another tokenizer than "
+                          f"that of {scorer.name}")
     truth = rollout.question.answers[0] if scorer.answer is None else scorer.answer
     if truth.strip() in ("", UNKNOWN):
         raise ConfigError("the file does not say what the true answer is: give the answer that is "
@@ -134,7 +127,7 @@ def scored(case: Case, scorer: Scorer) -> Case:
     sample = replace(case.sample, rollout=replace(rollout, question=question),
                      truth_logprobs=[row[wrapped.start:] for row in scores])
     [under] = under_recipes([sample], None)
-    return replace(case, sample=sample, under=under)
+    return Case(sample, under)
 
 
 def spells(tokenizer: Tokenizer, rollout: Rollout) -> bool:

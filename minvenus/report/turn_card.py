@@ -1,4 +1,4 @@
-"""A turn of an X-ray: what it wrote, what came back, and how it is paid."""
+"""A turn of an X-ray: its text, the observation, and how it is paid."""
 
 from collections.abc import Callable
 from math import ceil
@@ -7,6 +7,7 @@ from minvenus.agent.protocol import format_error
 from minvenus.report import explain
 from minvenus.report.page import Html, details, el, table
 from minvenus.report.source import Case
+from minvenus.tools.toyweb_words import with_words
 from minvenus.types import Rollout
 
 
@@ -20,7 +21,7 @@ def turn_card(case: Case, t: int) -> Html:
     observation = None
     if turn.observation is not None:
         summary = f"what came back ({len(turn.observation):,} characters)"
-        observation = details(summary, verbatim(turn.observation), class_="observation")
+        observation = details(summary, verbatim(with_words(turn.observation)), class_="observation")
     return el(
         "article",
         el("header",

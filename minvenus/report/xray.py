@@ -1,12 +1,12 @@
-"""The reward X-ray: rollouts turn by turn, and how every number of their rewards came about.
+"""The reward X-ray: a page of rollouts, turn by turn, with the origin of every reward number.
 
     write_page("runs/igpo/rollouts/step-00000020.jsonl", "xray.html")     a training batch
     write_page(..., group="3")                                            one group of it
     write_page("runs/infer/trajectory.json", "xray.html", scorer=s)       scored by a model
 
 source.py reads the file, explain.py gives the numbers, turn_card.py shows a turn. The page is one
-HTML file, a tree that opens and folds: groups, their rollouts, and in a turn its texts and numbers,
-under several recipes side by side. No script is needed.
+HTML file without scripts. Groups open to show their rollouts, and rollouts to show their turns,
+with texts and numbers under several recipes side by side.
 """
 
 import re
@@ -21,6 +21,7 @@ from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import Content, Html, details, el, figure, page, pairs
 from minvenus.report.source import Case, Scorer, read_source
 from minvenus.report.turn_card import arithmetic, shade, turn_card
+from minvenus.tools.toyweb_words import with_words
 
 LARGEST = 24_000_000                   # characters of a page; browsers become slow beyond
 LEDE = ("What the agent did, how each of its turns was paid, and what training makes of it. Every "
@@ -58,18 +59,16 @@ def write_page(source_path, out_path, group: str | None = None,
     scorer   gives log P(answer) before every turn of a rollout that has none
     """
     path = Path(source_path)
-    cases, facts = read_source(path, group, scorer)
-    groups: dict[str, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(case.group, []).append(case)
-    parts = introduction(cases[0])
-    for i, members in enumerate(groups.values()):
-        parts.append(group_box(members, is_open=i == 0))
+    groups, facts = read_source(path, group, scorer)
+    boxes = []
+    for name, cases in groups.items():
+        boxes.append(group_box(name, cases, is_open=not boxes))
+    parts = [introduction(cases[0]), boxes]
 
     document = page(f"Rollouts of {path.name}", parts, LEDE, facts, "reward X-ray")
     if len(document) > LARGEST:
-        raise ConfigError(f"{path} has {len(cases)} rollouts, too many for one page: choose one "
-                          f"--group of {', '.join(groups)}")
+        raise ConfigError(f"{path} has too many rollouts for one page: choose one --group of "
+                          f"{', '.join(groups)}")
     return write_text(out_path, document)
 
 
@@ -101,10 +100,11 @@ def introduction(case: Case) -> list[Html]:
 # ------------------------------------------------------------------------------ groups and rollouts
 
 
-def group_box(group: list[Case], is_open: bool) -> Html:
-    """What a group's rewards are normalised with, log P(answer) along its turns, its rollouts."""
+def group_box(name: str, group: list[Case], is_open: bool) -> Html:
+    """A group: a plot of log P(answer) along the turns, what rewards are normalised with, rollouts.
+    """
     question = group[0].rollout.question
-    parts: list[Content] = [pairs([("true answer", " / ".join(question.answers))])]
+    parts: list[Content] = [pairs([("true answer", with_words(" / ".join(question.answers)))])]
     trained = group[0].trained()
     outcomes = {credited.numbers.outcome for case in group for credited in case.trained().values()}
     if len(outcomes) == 1:
@@ -123,7 +123,8 @@ def group_box(group: list[Case], is_open: bool) -> Html:
     parts.append(arithmetic("what its rewards are compared with", explain.group_steps, under))
     for number, case in enumerate(group, start=1):
         parts.append(rollout_box(case, f"rollout {number}"))
-    return details(f"{group[0].group}: {question.text}", parts, class_="group", is_open=is_open)
+    heading = f"{name}: {with_words(question.text)}"
+    return details(heading, parts, class_="group", is_open=is_open)
 
 
 def belief_plot(group: list[Case]) -> Html | None:
@@ -141,7 +142,7 @@ def belief_plot(group: list[Case]) -> Html | None:
 
 
 def rollout_box(case: Case, name: str) -> Html:
-    """A line with a strip of letters for each recipe; when it is opened, a card for each turn."""
+    """A line with the turns as letters, once for each recipe; opened, it shows a card per turn."""
     rollout = case.rollout
     outcome = case.sample.outcome
     strips = [strip(case, recipe) for recipe in case.trained() or [""]]
@@ -158,7 +159,8 @@ def rollout_box(case: Case, name: str) -> Html:
 
 
 def strip(case: Case, recipe: str) -> Html:
-    """A letter for each turn, coloured by advantage; "" stands for no recipe."""
+    """A letter for each turn, coloured by its advantage under the recipe; without colour if "".
+    """
     letters = [el("small", recipe)]
     for t, turn in enumerate(case.rollout.turns):
         colour = "none"

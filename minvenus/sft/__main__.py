@@ -4,9 +4,9 @@ them by length, shuffle and count.
     rows of the input -> clean.clean -> is the answer correct? -> copies by length -> shuffle
     -> output, then stats.json
 
-Clean records are held in memory, as the lines that are written. Without a shuffle, the five copies
-of a long trajectory would stand in one batch. The correctness filter keeps only what is found
-correct: what a judge cannot tell goes, and is counted apart.
+Clean records are held in memory. Without the shuffle, the five copies of a long trajectory would
+stand in one batch. The correctness filter keeps only what is found correct: what a judge cannot
+tell goes, and is counted apart.
 """
 
 import json
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.agent.protocol import parse_turn
@@ -47,8 +47,6 @@ class CleanConfig:
         "one prompt for all, or a record's own where it has one")
     correct: Literal["off", "exact_match", "judge"] = setting("off",
         "keep only answers that are correct by this measure")
-    resample: bool = setting(True,
-        "write trajectories of 51 to 100 turns twice, longer ones five times")
     seed: int = setting(42, "of the shuffle")
 
     def __post_init__(self):
@@ -78,19 +76,20 @@ def run(config: CleanConfig) -> dict:
         correct = valid
         if config.correct != "off":
             correct = correct_ones(valid, grader, counts)
-        order = resampled(correct, config)
+        order = resampled(correct, config.seed)
 
         counts["rows/stage2_valid"] = len(valid)
         counts["rows/stage3_correct"] = len(correct)
         counts["rows/final_resampled"] = len(order)
-        counts.update(f"turn_buckets/{bucket(record.turns)}" for record in correct)
+        counts.update(f"turn_buckets/{bucket(record)}" for record in correct)
         names = [str(file) for file in files]
         stats = {"settings": asdict(config), "files": names, **by_group(counts)}
         if not order:
             return stats                         # the files of an earlier cleaning stay as they are
         with replaced_file(out) as new:
-            with new.open("wb") as lines:
-                lines.writelines(record.line for record in order)
+            with new.open("w", encoding="utf-8") as lines:
+                for record in order:
+                    lines.write(json.dumps(record, ensure_ascii=False) + "\n")
             config.stats_path.unlink(missing_ok=True)      # never beside data of another cleaning
         write_json(config.stats_path, stats)
     return stats
@@ -119,17 +118,10 @@ def read_input(file: Path) -> Iterator[tuple[int, dict | str]]:
     return read_rows(file)
 
 
-class CleanRecord(NamedTuple):
-    line: bytes                        # of the output
-    turns: int                         # messages of the agent, the answer included
-    question: Question
-    answer: str | None
-
-
-def clean_records(files: list[Path], config: CleanConfig, counts: Counter) -> list[CleanRecord]:
+def clean_records(files: list[Path], config: CleanConfig, counts: Counter) -> list[dict]:
     """Every record of the files that can be cleaned; the others are counted by reason."""
     prompt = read_prompt(config.system_prompt) if config.system_prompt else SYSTEM_PROMPT
-    records: list[CleanRecord] = []
+    records: list[dict] = []
     for file in files:
         for number, row in read_input(file):
             counts["rows/source"] += 1
@@ -145,26 +137,20 @@ def clean_records(files: list[Path], config: CleanConfig, counts: Counter) -> li
                 record, reason = None, "no_true_answer"
             if record is None:
                 counts[f"drop_reasons/{reason}"] += 1
-                continue
-
-            messages = record["messages"]
-            line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
-            question = Question(str(len(records)), record["question"], [record["gt"]])
-            answer = parse_turn(messages[-1]["content"]).answer
-            records.append(CleanRecord(line, len(messages) // 2, question, answer))
+            else:
+                records.append(record)
     return records
 
 
 # ---------------------------------------------------------------------------- filter and resample
 
 
-def correct_ones(records: list[CleanRecord], grader: WordGrader | Judge,
-                 counts: Counter) -> list[CleanRecord]:
+def correct_ones(records: list[dict], grader: WordGrader | Judge, counts: Counter) -> list[dict]:
     """The records whose answer is correct; the others are counted by reason."""
+    questions = [Question("", record["question"], [record["gt"]]) for record in records]
+    answers = [parse_turn(record["messages"][-1]["content"]).answer for record in records]
     correct = []
-    questions = [record.question for record in records]
-    grades = grader.grade(questions, [record.answer for record in records])
-    for record, grade in zip(records, grades, strict=True):
+    for record, grade in zip(records, grader.grade(questions, answers), strict=True):
         if grade:
             correct.append(record)
         elif grade is None:
@@ -174,19 +160,20 @@ def correct_ones(records: list[CleanRecord], grader: WordGrader | Judge,
     return correct
 
 
-def resampled(records: list[CleanRecord], config: CleanConfig) -> list[CleanRecord]:
+def resampled(records: list[dict], seed: int) -> list[dict]:
     """The records in the order in which they are written: copied by length, then shuffled.
 
     Long trajectories are rare and hard, so the model sees them more often."""
     order = []
     for record in records:
-        copies = COPIES[bucket(record.turns)] if config.resample else 1
-        order += [record] * copies
-    random.Random(config.seed).shuffle(order)
+        order += [record] * COPIES[bucket(record)]
+    random.Random(seed).shuffle(order)
     return order
 
 
-def bucket(turns: int) -> str:
+def bucket(record: dict) -> str:
+    """By turns of the agent, the answer included."""
+    turns = len(record["messages"]) // 2
     if turns <= 50:
         return "<=50"
     return "51-100" if turns <= 100 else ">100"
@@ -217,4 +204,5 @@ def main(config: CleanConfig) -> None:
 
 if __name__ == "__main__":
     with one_line_errors("minvenus.sft"):
-        main(parse_flags(CleanConfig, description="Clean trajectories for supervised training."))
+        main(parse_flags(CleanConfig, description="Clean trajectories for supervised training.",
+                         program="python -m minvenus.sft"))

@@ -5,11 +5,13 @@
     rollout  {format: "minvenus rollout ..", question, answers, messages, termination, ..}
              a line of eval.py's results.jsonl or infer.py's trajectory.json; treated as raw
 
-    1. prune     a turn that calls a tool other than search and visit goes, with its observation
-    2. rewrite   every raw turn, and every clean one that fails the strict checker, gets the form of
-                 rewrite.py, or goes if that is impossible
-    3. dedup     a turn that repeats an earlier call goes; the goal of a visit does not count
-    4. validate  roles, tags and order; a record that fails is dropped, with the name of the fault
+    1. normalise  a raw conversation gets the form of a clean one; a turn without a readable call
+                  goes, with its observation
+    2. prune      a turn that calls a tool other than search and visit goes, with its observation
+    3. rewrite    a turn that fails the strict checker gets the form of rewrite.py, or goes if that
+                  is impossible
+    4. dedup      a turn that repeats an earlier call goes; the goal of a visit does not count
+    5. validate   roles, tags and order; a record that fails is dropped, with the name of the fault
 
 A record that comes out goes through again unchanged. The turns add up, over all records whose
 messages can be read: turns_in = unreadable + pruned + duplicate + kept + dropped with their record.
@@ -46,13 +48,13 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT, prompt_mode: PromptM
 
     messages, fault = read_messages(record, system_prompt, prompt_mode)
     if raw:
-        messages = paired(messages, counts)
+        messages = normalised(messages, counts)
         fault = None if messages else "raw_clean_failed"
     if fault:
         return None, fault, counts
 
     counts["turns_in"] = agent_turns(messages) + counts["unreadable_tool_turns_removed"]
-    messages = clean_messages(messages, raw, counts)
+    messages = clean_messages(messages, counts)
     fault = validate(messages)
     counts["turns_dropped" if fault else "turns_kept"] = agent_turns(messages)
     if fault:
@@ -113,10 +115,12 @@ def agent_turns(messages: list[dict]) -> int:
     return sum(message["role"] == "assistant" for message in messages)
 
 
-def paired(messages: list[dict], counts: Counter) -> list[dict]:
-    """A raw conversation as system prompt, question, pairs of turn and observation, answer.
+def normalised(messages: list[dict], counts: Counter) -> list[dict]:
+    """A raw conversation in the form of a clean one: system prompt, question, pairs of a turn and
+    its observation, answer. Empty if the record cannot be used at all.
 
-    What has no partner goes. Nothing is left if the record cannot be used at all."""
+    A message without a partner goes; so does a turn without a readable call, with its observation.
+    """
     if len(messages) < 3:
         return []
     system, question, *middle, last = messages
@@ -127,20 +131,28 @@ def paired(messages: list[dict], counts: Counter) -> list[dict]:
     pairs = []
     for turn, following in pairwise(middle):
         if (turn["role"], following["role"]) == ("assistant", "user"):
-            pairs += [turn, following]
+            text = rewrite.first_call_turn(rewrite.lower_tags(turn["content"]))
+            observation = rewrite.wrapped_observation(following["content"])
+            if text:
+                pairs += [with_content(turn, text), with_content(following, observation)]
     turns = agent_turns(middle)
     observations = len(middle) - turns
     counts["unreadable_tool_turns_removed"] = turns - len(pairs) // 2
     counts["unreadable_tool_response_turns_removed"] = observations - len(pairs) // 2
-    counts["messages_repaired"] += answer != last["content"]
-    return [system, question | {"role": "user"}, *pairs, {"role": "assistant", "content": answer}]
+    answered = with_content(last, answer) | {"role": "assistant"}
+    return [system, question | {"role": "user"}, *pairs, answered]
+
+
+def with_content(message: dict, text: str) -> dict:
+    """The message with another text. The raw one stays beside it, to count what was repaired."""
+    return message | {"content": text, "raw": message["content"]}
 
 
 # ------------------------------------------------------------------------ prune, rewrite and dedup
 
 
-def clean_messages(messages: list[dict], raw: bool, counts: Counter) -> list[dict]:
-    """The messages without the turns that go and the observations after them, all of it counted."""
+def clean_messages(messages: list[dict], counts: Counter) -> list[dict]:
+    """The messages without the turns that go and the observations after them, which are counted."""
     cleaned = messages[:2]
     signatures: set[tuple] = set()               # of the calls so far
     removal = None                               # why the turn before this message went, if it did
@@ -148,7 +160,7 @@ def clean_messages(messages: list[dict], raw: bool, counts: Counter) -> list[dic
     for i, message in enumerate(messages[2:], start=2):
         role, text = message["role"], message["content"]
         if role == "assistant":
-            text, removal = clean_turn(text, i == last, raw, counts)
+            text, removal = clean_turn(text, i == last, counts)
             signature = signature_of(text)
             if signature and not removal:
                 removal = "duplicate" if signature in signatures else None
@@ -157,30 +169,28 @@ def clean_messages(messages: list[dict], raw: bool, counts: Counter) -> list[dic
                 counts[f"{removal}_tool_turns_removed"] += 1
                 continue
         elif role == "user":
-            if removal and (raw or "<tool_response>" in text):
+            if removal and "<tool_response>" in text:
                 counts[f"{removal}_tool_response_turns_removed"] += 1
                 continue
-            if raw or not (user_fault(text, i) or rewrite.is_wrapped(text)):
+            if not (user_fault(text, i) or rewrite.is_wrapped(text)):
                 text = rewrite.wrapped_observation(text)
-        counts["messages_repaired"] += text != message["content"]
+        counts["messages_repaired"] += text != message.get("raw", message["content"])
         cleaned.append({"role": role, "content": text})
     return cleaned
 
 
-def clean_turn(text: str, final: bool, raw: bool, counts: Counter) -> tuple[str, str | None]:
+def clean_turn(text: str, final: bool, counts: Counter) -> tuple[str, str | None]:
     """(the turn as it is trained on, why it goes or None).
 
-    A clean turn that the validation refuses stays as it is, so that the fault gets its name."""
+    A turn that the validation refuses stays as it is, so that the fault gets its name."""
     lowered = rewrite.lower_tags(text)
     calls = rewrite.read_calls(lowered)
-    if raw:
-        calls = calls[:1]                        # the others go when the turn is rewritten
     others = [call["name"] for call in calls if call and rewrite.tool_of(call) not in ALLOWED_ARGS]
     if others:
         counts.update(f"pruned_tool_name_counts/{name}" for name in others)
         return text, "pruned"
 
-    if not raw and (turn_fault(lowered, final) or rewrite.is_trainable(text, final)):
+    if turn_fault(lowered, final) or rewrite.is_trainable(text, final):
         return text, None
     if final:
         return rewrite.answer_turn(lowered) or text, None
@@ -199,16 +209,14 @@ def signature_of(text: str) -> tuple | None:
 
 
 def validate(messages: list[dict]) -> str | None:
-    """The name of the first rule that a trajectory breaks, or None."""
+    """The name of the first fault, in the order of the messages; None if there is none."""
     if len(messages) < 3:
         return "too_short"
-    for i, message in enumerate(messages[1:], start=1):
-        if message["role"] != ("user" if i % 2 else "assistant"):
-            return f"bad_role_at_{i}"
-
     last = len(messages) - 1
     for i, message in enumerate(messages[1:], start=1):
         content = message["content"]
+        if message["role"] != ("user" if i % 2 else "assistant"):
+            return f"bad_role_at_{i}"
         if i % 2:
             fault = user_fault(content, i)
         else:

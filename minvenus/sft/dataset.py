@@ -1,18 +1,16 @@
 """Clean trajectories as token streams, held in memory: five bytes a token.
 
-Trajectories that are too long are dropped and counted: cut off, they would teach to search without
-an answer.
+Trajectories that are too long are dropped and counted. Cut off instead, they would teach the model
+to search without ever answering.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from minvenus.config import ConfigError
-from minvenus.files import read_rows
 from minvenus.text.chat import ChatError, stream
 from minvenus.text.tokenizer import Tokenizer
 
@@ -37,15 +35,8 @@ class Example:
         return int(self.sampled.sum())
 
 
-def read_records(path) -> Iterator[dict]:
-    """The records of a .jsonl or .parquet file."""
-    for number, record in read_rows(Path(path)):
-        if isinstance(record, str):
-            raise ConfigError(f"{path}, line {number} is no record: {record}")
-        yield record
-
-
 def encode(record: dict, tokenizer: Tokenizer) -> Example:
+    """A clean record, of which the agent's turns are trained on."""
     tokens, sampled, _ = stream(record["messages"], tokenizer)
     return Example(torch.tensor(tokens, dtype=torch.int32), torch.tensor(sampled))
 

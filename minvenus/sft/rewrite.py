@@ -63,6 +63,15 @@ def call_turn(text: str) -> str | None:
     return turn if is_trainable(turn, final=False) else None
 
 
+def first_call_turn(text: str) -> str | None:
+    """A raw turn reduced to its first thought and call, as by `call_turn`. A turn whose first call
+    is to a tool that is not ours stays as it is, to be pruned by the tool's name."""
+    call = first_call(text)
+    if call and tool_of(call) not in ALLOWED_ARGS:
+        return text
+    return call_turn(text)
+
+
 def answer_turn(text: str) -> str | None:
     """The thought and the last answer of a final turn, or None if it lacks one of them.
 

@@ -26,6 +26,7 @@ im_end enter only by their ids.
 """
 
 import re
+from functools import lru_cache
 
 from minvenus.text.tokenizer import Tokenizer
 
@@ -106,11 +107,17 @@ class Stream:
         self.sampled += [sampled] * (len(self.ids) - len(self.sampled))
 
 
+@lru_cache(maxsize=8)
+def system_ids(tokenizer: Tokenizer, system: str) -> tuple[int, ...]:
+    """Long, and the same for many questions."""
+    return tuple(tokenizer.encode_tagged("system\n" + system))
+
+
 def prompt_ids(tokenizer: Tokenizer, system: str, question: str) -> list[int]:
     """The system prompt, the question and the generation prompt."""
     t = tokenizer
     return [
-        t.im_start, *t.encode_tagged("system\n" + system), t.im_end,
+        t.im_start, *system_ids(t, system), t.im_end,
         *t.encode_untrusted("\n"),
         t.im_start, *t.encode_untrusted("user\n" + question), t.im_end,
         *generation_prompt_ids(t),

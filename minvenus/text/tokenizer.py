@@ -126,7 +126,8 @@ class Tokenizer:
         try:
             return self._plain.encode(text, add_special_tokens=False)
         except TypeError:                             # of the library, about half a surrogate pair
-            raise ConfigError("the text is not Unicode, replace what UTF-8 cannot hold: "
+            raise ConfigError("the text is not Unicode, replace what UTF-8 cannot hold (words of "
+                              "a command line need a UTF-8 locale, as LC_ALL=C.UTF-8): "
                               f"{text!r:.200}") from None
 
 
@@ -139,11 +140,18 @@ def splitter(spellings) -> re.Pattern:
 def read_tokenizer_json(path: Path) -> dict:
     """The JSON of a tokenizer file that can serve as Qwen3's does, or one clear error."""
     raw = read_json(path)
-    model, added = raw.get("model"), raw.get("added_tokens")
-    if not isinstance(model, dict) or model.get("type") != "BPE" or not isinstance(added, list):
-        raise ConfigError(f"{path} is not a tokenizer.json with a BPE model and added tokens")
+    try:
+        model, added = raw["model"], raw["added_tokens"]
+        ids = {*model["vocab"].values(), *(token["id"] for token in added)}
+        contents = {token["content"] for token in added}
+        is_bpe = model["type"] == "BPE"
+    except (AttributeError, KeyError, TypeError):
+        is_bpe = False
+    if not is_bpe:
+        raise ConfigError(f"{path} is not a tokenizer.json with a BPE model and added tokens, each "
+                          "with its id and content")
 
-    missing = {*CONTROL, *TAGS} - {token["content"] for token in added}
+    missing = {*CONTROL, *TAGS} - contents
     if missing:
         raise ConfigError(f"{path} lacks the added tokens {', '.join(sorted(missing))}: not a "
                           "Qwen3 tokenizer")
@@ -154,10 +162,9 @@ def read_tokenizer_json(path: Path) -> dict:
         if token.get("lstrip") or token.get("rstrip") or token.get("single_word"):
             raise ConfigError(f"{path} has added tokens with lstrip, rstrip or single_word, which "
                               "minvenus does not read")
-    ids = {*model["vocab"].values(), *(token["id"] for token in added)}
-    if len(ids) <= max(ids):
-        raise ConfigError(f"{path} has {len(ids)} ids up to {max(ids)}: one without a token could "
-                          "be sampled")
+    if set(map(type, ids)) != {int} or ids != set(range(len(ids))):
+        raise ConfigError(f"{path}: its ids must be the whole numbers from 0 to {len(ids) - 1}: "
+                          "one without a token could be sampled")
     return raw
 
 

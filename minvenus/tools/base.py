@@ -8,12 +8,12 @@ A tool set is an object with these two methods, and a close() if it holds someth
 Each takes one query or one page, raises a ToolError if that fails, and gives up at the deadline,
 which is a value of time.monotonic(). A call of the model has one or several of them:
 
-    run_tool(tools, "search", {"query": ["a", "b"]})                 in this thread
-    ToolCall(tools, "visit", {"url": ["u"], "goal": "g"}, 450.0)     in one of its own
+    run_tool(tools, "search", {"query": ["a", "b"]})                  in this thread
+    start_tool(tools, "visit", {"url": ["u"], "goal": "g"}, 450.0)    in one of its own
 
-Both give a ToolResult: data, which agent/observation.py writes as the model knows it. Pages are not
-trusted and not cleaned: a protocol tag in a page stays text, because the token stream encodes
-observations as ordinary ids.
+Both give a ToolResult, the second one when it is done: data, which agent/observation.py writes as
+the model knows it. Pages are not trusted and not cleaned: a protocol tag in a page stays text,
+because the token stream encodes observations as ordinary ids.
 """
 
 import math
@@ -137,36 +137,27 @@ def run_tool(tools, name: str, arguments: dict, seconds: float = math.inf) -> To
     return ToolResult(name, goal, entries)
 
 
-class ToolCall:
+def start_tool(tools, name: str, arguments: dict, seconds: float) -> "Call":
     """run_tool in a thread of its own. Shortly before the deadline the entries that are there
-    become the result, and the others timeouts. If the tools hang, the whole call is one."""
-
-    def __init__(self, tools, name: str, arguments: dict, seconds: float):
-        self.name = name
-        self.seconds = seconds
-        self.call = Call(
-            f"tool {name}", seconds, run_tool, tools, name, arguments, SOFT_SHARE * seconds)
-
-    def done(self) -> bool:
-        return self.call.done()
-
-    def result(self) -> ToolResult:
-        try:
-            return self.call.result()
-        except ToolError:
-            reason = f"{self.name} did not return within {self.seconds:g} seconds"
-            return ToolResult(self.name, failure=Failure("timeout", reason))
+    become the result, and the others timeouts. If the tools hang, the whole call is a timeout."""
+    reason = f"{name} did not return within {seconds:g} seconds"
+    late = ToolResult(name, failure=Failure("timeout", reason))
+    soft_seconds = SOFT_SHARE * seconds
+    return Call(
+        f"tool {name}", seconds, run_tool, tools, name, arguments, soft_seconds, late=late)
 
 
 class Call:
     """A function in a daemon thread of its own, with a deadline that holds whatever it waits for.
+    At the deadline its result is `late`, or without that a ToolError.
 
     Not a ThreadPoolExecutor: it joins its threads when the interpreter exits, so one tool that
     hangs would keep the process alive for ever. A call that is late, or whose result nobody wants
     any more, is left alone: its thread ends with the process."""
 
-    def __init__(self, name: str, seconds: float, function: Callable, *arguments):
+    def __init__(self, name: str, seconds: float, function: Callable, *arguments, late=None):
         self.name = name
+        self.late = late
         self.deadline = time.monotonic() + seconds
         self.future: Future = Future()
 
@@ -182,11 +173,13 @@ class Call:
         return self.future.done() or time.monotonic() >= self.deadline
 
     def result(self):
-        """What the function returns or raises. At the deadline a ToolError."""
+        """What the function returns or raises, waited for until the deadline."""
         wait([self.future], timeout=max(0.0, self.deadline - time.monotonic()))
-        if not self.future.done():
+        if self.future.done():
+            return self.future.result()
+        if self.late is None:
             raise ToolError("timeout", f"the {self.name} did not answer in time")
-        return self.future.result()
+        return self.late
 
 
 def first_done(calls: Iterable[Call]) -> list[Call]:

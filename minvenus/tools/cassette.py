@@ -3,10 +3,10 @@
     calls(key, value)     key = one query or page as JSON, value = its result as JSON; or
                           key = "failed " and that, value = [kind, message] of the newest failure
 
-While recording, a result that is in the file is not asked for again, so the recorded run sees what
-a replay will see. A failure is: a timeout must not become what a page says for ever. A replay
-repeats a result, else the failure. A call that is not there stops the run: shown to the model as a
-web error, it would change the experiment.
+While recording, a result that is in the file is taken from there, so the recorded run sees what a
+replay will see. What has failed is asked for again: a timeout must not become what a page says for
+ever. A replay repeats a result, else the failure. A call that is not there stops the run: shown to
+the model as a web error, it would change the experiment.
 
 Every row is one transaction, so a killed process leaves whole rows only. Threads share one
 connection under a lock; several processes may record into the same file. The judge keeps its
@@ -48,41 +48,39 @@ class Cassette:
             if record:
                 self._db.execute(TABLE.replace("TABLE", "TABLE IF NOT EXISTS"))
         except sqlite3.Error as error:
+            if record and isinstance(error, sqlite3.OperationalError):       # a full disk, for one
+                raise ConfigError(f"{self.file} cannot be written: {error}") from None
             hint = "" if record else "; record:FILE makes one"
             raise ConfigError(f"{self.file} is no recording of tools ({error}){hint}") from None
-
-    def get(self, key: str):
-        """The value of a key, None if it has none."""
-        row = self._execute("SELECT value FROM calls WHERE key = ?", key)
-        return json.loads(row[0]) if row else None
-
-    def put(self, key: str, value):
-        """Record the first value of a key and return it: another thread or process may be first."""
-        self._execute("INSERT OR IGNORE INTO calls VALUES (?, ?)", key, json.dumps(value))
-        return self.get(key)
 
     def fetch(self, name: str, arguments: dict, call: Callable[[], list]) -> list:
         """The recorded result, else that of `call()`, which is recorded; or its ToolError."""
         question = {"name": name, "arguments": arguments}
         key = json.dumps(question, sort_keys=True, separators=(",", ":"))
-        result = self.get(key)
+        result = self._get(key)
         if result is None and self.record:
             try:
-                result = self.put(key, call())
+                self._put("INSERT OR IGNORE", key, call())
             except ToolError as error:
-                failure = json.dumps([error.kind, str(error)])
-                statement = "INSERT OR REPLACE INTO calls VALUES (?, ?)"
-                self._execute(statement, f"failed {key}", failure)
-                result = self.get(key)              # of another thread
+                self._put("INSERT OR REPLACE", f"failed {key}", [error.kind, str(error)])
+            result = self._get(key)      # the first one, perhaps of another thread or process
         if result is not None:
             return result
-        failure = self.get(f"failed {key}")
+        failure = self._get(f"failed {key}")
         if failure:
             raise ToolError(*failure)
         raise ConfigError(
             f"no call in {self.file} is {key[:500]}: the replayed run must have "
             "the question, model, system prompt, seed, sampling and limits of the recorded one. To "
             "add what is missing, use record: with this file")
+
+    def _get(self, key: str):
+        """The value of a key, None if it has none."""
+        row = self._execute("SELECT value FROM calls WHERE key = ?", key)
+        return json.loads(row[0]) if row else None
+
+    def _put(self, insert: str, key: str, value) -> None:
+        self._execute(f"{insert} INTO calls VALUES (?, ?)", key, json.dumps(value))
 
     def _execute(self, statement: str, *values: str) -> tuple | None:
         try:

@@ -43,14 +43,14 @@ TOO_LONG = re.compile(
     r"|longer than the|`inputs` (tokens|must have less)", re.IGNORECASE)
 
 
-def setting(variable: str) -> str:
+def environment(variable: str) -> str:
     """A value of the environment, "" if it is not set."""
     return os.environ.get(variable, "").strip()
 
 
 def temperature(variable: str, default: str = "none") -> dict[str, float]:
     """{"temperature": x} as this variable says; {} for none, since some models refuse any."""
-    text = setting(variable) or default
+    text = environment(variable) or default
     if text.lower() == "none":
         return {}
     with suppress(ValueError):
@@ -79,14 +79,14 @@ class Endpoint:
     def from_environment(cls, prefix: str, name: str, **limits) -> "Endpoint":
         """An OpenAI-compatible endpoint from PREFIX_BASE_URL, PREFIX_MODEL and PREFIX_API_KEY."""
         url_source, key_variable = f"{prefix}_BASE_URL", f"{prefix}_API_KEY"
-        url, model = setting(url_source), setting(f"{prefix}_MODEL")
+        url, model = environment(url_source), environment(f"{prefix}_MODEL")
         if not url or not model:
             raise ConfigError(f"the {name} needs {url_source} and {prefix}_MODEL in the "
                               f"environment, and {key_variable} if it asks for a key")
         return cls(name, url, key_variable, model, url_source, **limits)
 
     def key(self) -> str:
-        key = setting(self.key_variable)
+        key = environment(self.key_variable)
         if not (key.isascii() and key.isprintable()):
             raise ConfigError(f"{self.key_variable} has characters that no key has: check for line "
                               "breaks and quotes")

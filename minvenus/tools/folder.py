@@ -93,7 +93,7 @@ class Document:
 
 
 class FolderTools:
-    """Reading the files at the start has no limit of time."""
+    """Search and visit in a folder. Its files are read at once, however long that takes."""
 
     def __init__(self, path: str | Path):
         root = Path(path)
@@ -121,7 +121,9 @@ class FolderTools:
         return hits
 
     def visit(self, url: str, goal: str, deadline: float = math.inf) -> Extract:
-        path = str(PurePosixPath(url.strip()))        # "./a.md" and "a.md" are the same path
+        path = str(PurePosixPath(url))                # "./a.md" and "a.md" are the same path
+        if path not in self.documents:                # names may begin and end with blanks
+            path = str(PurePosixPath(url.strip()))
         if path not in self.documents:
             raise ToolError("empty", "there is no such document: write the path as in the search "
                                      "results")

@@ -33,8 +33,8 @@ import math
 import random
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
 
+from minvenus.settings import Asks
 from minvenus.tools.base import Text
 from minvenus.tools.folder import bm25, words
 from minvenus.types import Question
@@ -60,7 +60,6 @@ FIRST = "own"                            # the relation of the first page to its
 HOPS = (1, 2, 3, 4)                      # right pages of a question, in turn
 PAGES_PER_LAYER = 4
 RESULTS_PER_SEARCH = 2
-Asks = Literal["every", "last"]          # the pets of the whole chain, or of its last page only
 QUESTION_WORDS = {"every": "From", "last": "After"}
 # "base" is for the texts of the base model
 SPLITS = {"train": TRAIN_NAMES, "test": TEST_NAMES, "base": NAMES}
@@ -163,15 +162,15 @@ class ToyWeb:
     hops          right pages of every question, from 1 to 6; None = 1 to 4 in turn, a tuple = these
     slack         turns beyond a search and a visit per hop and the answer
     train, test   number of questions
+    asks          for "every" pet of the chain, or the "last" one only
     """
 
     def __init__(self, seed: int = 0, hops: int | tuple[int, ...] | None = None, slack: int = 0,
-                 train: int = 2048, test: int = 256):
-        if hops is None:
-            hops = HOPS
-        self.hops = (hops,) if isinstance(hops, int) else hops
+                 train: int = 2048, test: int = 256, asks: Asks = "every"):
+        self.hops = (hops,) if isinstance(hops, int) else hops or HOPS
         self.seed = seed
         self.slack = slack
+        self.asks = asks
         self.size = {"train": train, "test": test}
 
     def questions(self, split: str) -> list[Question]:
@@ -182,7 +181,7 @@ class ToyWeb:
         split, _, index = question_id.partition("-")
         if not index.isdecimal() or int(index) >= self.size[split]:
             raise KeyError(question_id)
-        return make_case(self.seed, split, int(index), self.hops)
+        return make_case(self.seed, split, int(index), self.hops, self.asks)
 
     def for_question(self, question_id: str) -> "ToyTools":
         """The tools of one rollout."""

@@ -30,12 +30,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from minvenus.settings import Asks
 from minvenus.tools.toyweb import (
     FIRST,
     NAMES,
     PETS,
     RELATIONS,
-    Asks,
     Case,
     ToyTools,
     ToyWeb,

@@ -11,12 +11,11 @@ Set by the environment:
                                         with the goal (folder.py)
 
 This machine opens no page itself, but the model chooses the URLs, and a reader of one's own
-(JINA_BASE_URL) may reach a private network: for it every address of the host must be public. (The
-reader looks the name up again and follows redirects; only it can refuse where these lead.)
+(JINA_BASE_URL) may reach a private network: then every address of the page's host must be public.
+(The reader looks the name up again and follows redirects; only it can refuse where these lead.)
 
-What is wrong with a page is no fault of a service: a URL that is refused, and a page that the
-reader cannot open or that answered the reader with an error. The guard against failures counts
-neither (base.FAULTS).
+A URL that is refused, a page that the reader cannot open and a page that answered the reader with
+an error are no failures of a service: the guard against failures does not count them (base.FAULTS).
 """
 
 import re
@@ -30,7 +29,7 @@ from minvenus.config import ConfigError
 from minvenus.tools.almanac import Almanac
 from minvenus.tools.base import NO_RESULTS, Extract, SearchHit, ToolError
 from minvenus.tools.cassette import Cassette
-from minvenus.tools.endpoint import Endpoint, setting
+from minvenus.tools.endpoint import Endpoint, environment
 from minvenus.tools.extract import Extractor
 from minvenus.tools.folder import Document, FolderTools
 
@@ -55,7 +54,7 @@ def describe_tools(spec: str) -> str:
         return "the toy web"
     if kind not in ("live", "record"):
         return f"{kind} {path}"
-    extractor = setting("EXTRACT_MODEL") or "passages that share words with the goal"
+    extractor = environment("EXTRACT_MODEL") or "passages that share words with the goal"
     recording = f", recorded in {path}" if path else ""
     return f"the live web, extracts by {extractor}{recording}"
 
@@ -72,7 +71,7 @@ def make_tools(spec: str):
     if spec != "live" and not (kind == "record" and path):
         raise ConfigError("tools must be one of toyweb, folder:PATH, almanac:PATH, live, "
                           f"record:FILE, replay:FILE; got {spec!r}")
-    if not setting("SERPER_API_KEY") and not setting("SERPER_BASE_URL"):
+    if not environment("SERPER_API_KEY") and not environment("SERPER_BASE_URL"):
         raise ConfigError("live search needs SERPER_API_KEY (or SERPER_BASE_URL, for an endpoint "
                           "without a key)")
     return LiveTools(Cassette(path) if path else None)
@@ -89,13 +88,13 @@ class LiveTools:
         if cassette and not cassette.record:
             return                    # a replay needs no service
         self.searcher = Endpoint(
-            "search endpoint", setting("SERPER_BASE_URL") or HOSTED_SEARCH, "SERPER_API_KEY",
+            "search endpoint", environment("SERPER_BASE_URL") or HOSTED_SEARCH, "SERPER_API_KEY",
             url_source="SERPER_BASE_URL", key_header="X-API-KEY")
         self.reader = Endpoint(
-            "reader endpoint", setting("JINA_BASE_URL") or HOSTED_READER, "JINA_API_KEY",
+            "reader endpoint", environment("JINA_BASE_URL") or HOSTED_READER, "JINA_API_KEY",
             url_source="JINA_BASE_URL", attempts=READER_ATTEMPTS)
         self.extractor = None
-        if setting("EXTRACT_BASE_URL") or setting("EXTRACT_MODEL"):
+        if environment("EXTRACT_BASE_URL") or environment("EXTRACT_MODEL"):
             self.extractor = Extractor()
 
     def close(self) -> None:

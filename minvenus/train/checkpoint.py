@@ -40,6 +40,7 @@ from minvenus.model.weights import start_folder, start_model
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.train.parallel import on_rank_0, shard, size, use_device, whole_tensors
 from minvenus.train.plan import check_memory
+from minvenus.train.settings import model_shape
 
 MOMENTS = ("exp_avg", "exp_avg_sq")          # what AdamW has for a parameter, beside its step count
 PACKAGES = ("torch", "safetensors", "tokenizers", "numpy")
@@ -63,13 +64,15 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
                           f"{config.lora_rank}: use {rank}, or remove its folder adapter to begin "
                           "a new one on the merged weights")
 
+    # a GPU would not say which id has no row: so every id of the tokenizer has one
+    tokenizer = Tokenizer.from_file(folder or TINY)
+    rows = model_shape(config.model).vocab_size
+    if tokenizer.size > rows:
+        raise ConfigError(f"the tokenizer of {folder} has {tokenizer.size} tokens, the model "
+                          f"{rows}: they are not of one model")
+
     dtype = PRECISION[device].engine if config.lora_rank else torch.float32
     model = start_model(config.model, device, config.seed, dtype)
-    tokenizer = Tokenizer.from_file(folder or TINY)
-    if tokenizer.size > model.config.vocab_size:
-        raise ConfigError(f"the tokenizer of {folder} has {tokenizer.size} tokens, the model "
-                          f"{model.config.vocab_size}: they are not of one model")
-
     if config.lora_rank:
         add_adapters(model, config.lora_rank, config.seed)
     model.model.recompute = config.recompute

@@ -1,7 +1,8 @@
 """A training run in its folder: its steps, its files, how it stops and goes on.
 
     RUN/run.json        the settings
-    RUN/metrics.jsonl   one line per step: the same settings and seed give the same bytes
+    RUN/metrics.jsonl   one line per step: the same settings and seed give the same bytes on the
+                        same machine with the same number of threads (OMP_NUM_THREADS)
     RUN/timing.jsonl    one line per step: seconds, of its phases too, and tokens per second
 
 Steps are counted from 1; "after step N" N steps have been made. The weights are whole except from

@@ -13,7 +13,7 @@ from minvenus.config import MODELS, ConfigError, ModelConfig, check
 from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import Recipe
 from minvenus.setting import setting
-from minvenus.settings import Device, Hops, Like, check_temperature, check_tools
+from minvenus.settings import ASKS, Asks, Device, Hops, Like, check_temperature, check_tools
 
 Preset = Literal["tiny", "smollm2", "qwen3-0.6b", "qwen3-4b-lora", "dr-venus-4b"]
 PAGE_SIZE = 16                        # tokens of a page of the cache, in training
@@ -60,6 +60,7 @@ class SFTConfig:
 
     demonstrations: int = setting(768, "how many there are", heading="toy web", least=1)
     most_hops: Hops = setting(4, "of 1, 2, ... so many hops in turn")
+    asks: Asks = setting("every", ASKS)
     wrong_result: float = setting(0.5,
         "how often their teacher opens a wrong result first, per hop", least=0, most=1)
     replay: float = setting(0.25, "share of the base's texts, against forgetting names", least=0,
@@ -152,6 +153,7 @@ class IGPOConfig:
     hops: Hops | None = setting(4, "of every question; none = 1, 2, 3 and 4 in turn",
         heading="toy web")
     slack: int = setting(0, "turns beyond what is needed", least=0)
+    asks: Asks = setting("every", ASKS)
     question_seed: int | None = setting(None,
         "of the web and of the questions' order; none = that of the sampling")
 
@@ -163,9 +165,10 @@ class IGPOConfig:
         check_temperature(self.temperature)
         check_tools(None if toy else self.data, self.tools, "--data")
         check_training(self)
-        if not toy and (self.hops, self.slack) != (4, 0):
+        if not toy and (self.hops, self.slack, self.asks) != (4, 0, "every"):
             raise ConfigError(
-                "--hops and --slack are of the toy web: leave them out for a file of questions"
+                "--hops, --slack and --asks are of the toy web: leave them out for a file of "
+                "questions"
             )
         if self.minibatches > self.questions * self.group:
             raise ConfigError(

@@ -207,29 +207,18 @@ def random_policy(sampling=None, seed=0) -> LocalWriter:
 
 def check_stream(rollout):
     """What the ids, the mask and the turns of a rollout must be, whatever happened."""
-    im_end, expected = (
-        TOKENIZER.im_end,
-        prompt_ids(TOKENIZER, rollout.system, rollout.question.text),
-    )
-    sampled = [False] * len(expected)
-    for t, turn in enumerate(rollout.turns):
+    stops = TOKENIZER.stop_ids
+    expected = prompt_ids(TOKENIZER, rollout.system, rollout.question.text)
+    for turn in rollout.turns:
+        ids = rollout.tokens[turn.start : turn.end]
+        assert ids[-1] == TOKENIZER.im_end and not set(stops) & set(ids[:-2])
+        assert turn.text == "<think>\n" + TOKENIZER.decode([i for i in ids if i not in stops])
+        *sampled, _ = rollout.sampled[turn.start : turn.end]
+        if any(rollout.sampled):  # else it is an endpoint's; only an end that was added is not
+            assert all(sampled)
         assert turn.start == len(expected)
-        own = rollout.tokens[turn.start : turn.end]
-        assert own[-1] == im_end and not any(i in TOKENIZER.stop_ids for i in own[:-2])
-        chosen = sum(rollout.sampled[turn.start : turn.end])
-        assert chosen in (len(own), len(own) - 1) or not any(rollout.sampled), (
-            "an endpoint's tokens are not sampled"
-        )
-        assert rollout.sampled[turn.start : turn.end] == [True] * chosen + [False] * (
-            len(own) - chosen
-        )
-        assert turn.text == "<think>\n" + TOKENIZER.decode(
-            [i for i in own if i not in TOKENIZER.stop_ids]
-        )
-        expected, sampled = expected + own, sampled + rollout.sampled[turn.start : turn.end]
-        assert (turn.observation is None) == (t == len(rollout.turns) - 1)
+        expected += ids
+        assert (turn.observation is None) == (turn is rollout.turns[-1])
         if turn.observation is not None:
-            expected = expected + observation_ids(TOKENIZER, turn.observation)
-            sampled += [False] * (len(expected) - len(sampled))
-    assert rollout.tokens == expected and rollout.sampled == sampled
-    assert [x is not None for x in rollout.logprobs] == sampled
+            expected += observation_ids(TOKENIZER, turn.observation)
+    assert rollout.tokens == expected

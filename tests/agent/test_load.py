@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from minvenus.agent.load import cache_pages, format_of, load_loop, resolved
-from minvenus.agent.prompt import DR_VENUS, MINVENUS, SYSTEM_PROMPT, TOYWEB, read_format
+from minvenus.agent.prompt import DR_VENUS, MINVENUS, TOYWEB, read_format
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.files import write_json
 from minvenus.model import weights
@@ -60,6 +60,19 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
     assert load()[0].engine.score(list(range(9)), [[5, 6, 7]]) != scores[0]
 
 
+def test_a_model_that_nobody_named_is_named_before_it_is_loaded(capsys):
+    for config in (AgentConfig(), AgentConfig(model="runs/new")):
+        resolved(config)
+        assert capsys.readouterr().err == "", "there is none, or it was named"
+    checkpoint = Path("runs", "new", "checkpoints", "step-00000007")
+    save_tiny(checkpoint / "model")
+    (checkpoint / "state.json").write_text("{}")
+    Path("runs", "new", "latest").write_text(checkpoint.name + "\n")
+    resolved(AgentConfig())
+    line = f"the newest model under runs/ is taken: {checkpoint}/model\n"
+    assert capsys.readouterr().err == line
+
+
 def test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike():
     """It was guessed from the size of the vocabulary, and at an endpoint always wrong."""
     save_tiny(Path("toy"))
@@ -77,29 +90,14 @@ def test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_
 
 
 def test_what_was_not_given_follows_from_the_format_and_what_was_given_stays():
-    tiny, large, released = (
-        resolved(AgentConfig(**settings))
-        for settings in ({}, {"model": "folder"}, {"model": "folder", "like": "dr-venus"})
-    )
-    names = (
-        "max_new_tokens",
-        "max_context",
-        "temperature",
-        "top_p",
-        "top_k",
-        "presence_penalty",
-        "retries",
-    )
-    assert [getattr(tiny, name) for name in names] == [64, 1024, 0.0, 1.0, 0, 0.0, 0]
-    assert [getattr(large, name) for name in names] == [8192, 40_960, 1.0, 0.95, 20, 1.1, 4]
-    assert [getattr(released, name) for name in names] == [15_000, 261_000, 1.0, 0.95, 20, 1.1, 4]
-    given = resolved(
-        AgentConfig(model="folder", temperature=0.0, max_context=7, top_k=0, tools="live")
-    )
+    released = resolved(AgentConfig(model="folder", like="dr-venus"))
+    for name in ("max_new_tokens", "max_context", "temperature", "top_p", "top_k", "retries"):
+        assert getattr(released, name) == getattr(DR_VENUS, name)
+    assert released.max_turns is None, "the toy web knows how many turns a question needs"
+    config = AgentConfig(model="folder", temperature=0.0, max_context=7, top_k=0, tools="live")
+    given = resolved(config)
     assert (given.temperature, given.max_context, given.top_k, given.retries) == (0.0, 7, 0, 0)
-    assert (given.max_turns, large.max_turns) == (200, None), (
-        "the toy web knows how many turns a question needs"
-    )
+    assert given.max_turns == MINVENUS.max_turns
 
 
 def test_a_format_survives_its_file_and_a_damaged_file_is_refused_by_name(tmp_path):
@@ -135,14 +133,6 @@ def test_the_prompt_of_the_released_models_must_come_from_a_file_a_trajectory_or
     assert format_of(replace(config, like="toyweb")) == TOYWEB, "which has a prompt"
     Path("text").write_text("Search!", encoding="utf-8-sig")  # as Windows writes it
     assert format_of(replace(config, system_prompt="text")).prompt == "Search!"
-
-
-def test_the_general_prompt_lists_both_tools_as_json_and_ends_with_the_date():
-    listed = SYSTEM_PROMPT.split("<tools>\n")[1].split("\n</tools>")[0].splitlines()
-    tools = [json.loads(line)["function"] for line in listed]
-    required = {tool["name"]: tool["parameters"]["required"] for tool in tools}
-    assert required == {"search": ["query"], "visit": ["url", "goal"]}
-    assert SYSTEM_PROMPT.endswith("</tool_call>\n\nCurrent date: 2026-03-01\n")
 
 
 def test_the_policy_samples_as_its_settings_say_locally_and_at_an_endpoint():

@@ -1,7 +1,6 @@
 """Many rollouts at once: sharing, threads and deadlines of tools, nothing leaked, nothing computed
 twice."""
 
-import random
 import threading
 import time
 
@@ -9,11 +8,9 @@ import pytest
 
 from minvenus.agent.protocol import final_answer
 from minvenus.text.chat import prompt_ids
-from minvenus.tools.base import FailureGuard
 from minvenus.types import Question
 from tests.agent import scripted
 from tests.agent.scripted import (
-    BROKEN,
     TOKENIZER,
     Tools,
     answer,
@@ -44,12 +41,10 @@ def test_a_group_shares_its_prompt_and_each_rollout_has_its_own_tools():
         lambda name, turn, attempt: search(name.replace("/", " ")) if turn == 0 else answer(name)
     )
     groups = scripted.run_groups(policy, tools=tools_for, questions=questions, n=4)
-    answers = [[final_answer(rollout.turns) for rollout in group] for group in groups]
-    assert answers == [[f"0/q{i}/{k}" for k in range(4)] for i in range(3)]
-    assert [name for name, _ in made] == ["q0"] * 4 + ["q1"] * 4 + ["q2"] * 4
-    assert [tools.seen for _, tools in made] == [
-        [("search", f"0 q{i} {k}")] for i in range(3) for k in range(4)
-    ]
+    answers = [final_answer(rollout.turns) for group in groups for rollout in group]
+    assert answers == [f"0/q{i}/{k}" for i in range(3) for k in range(4)]
+    searches = [(name, *tools.seen) for name, tools in made]
+    assert searches == [(f"q{i}", ("search", f"0 q{i} {k}")) for i in range(3) for k in range(4)]
     shared = sum(len(prompt_ids(TOKENIZER, scripted.SYSTEM, q.text)) - 1 for q in questions) * 3
     assert policy.engine.counters().shared == shared, "the prompt is computed once for its group"
 
@@ -164,42 +159,3 @@ def test_after_a_cut_no_waiting_call_runs_and_no_result_is_shown():
     for episode in group:
         assert episode.rollout.turns[0].observation is None
         check_stream(episode.rollout)
-
-
-def test_two_hundred_random_rollouts_with_failing_tools_leak_no_thread_and_no_page():
-    chance = random.Random(7)
-
-    def fail(*_):
-        kind = chance.randrange(6)
-        if kind == 0:
-            raise RuntimeError("broken")
-        if kind == 1:
-            raise TimeoutError
-        if kind == 2:
-            time.sleep(0.06)
-        return ["", "ERROR", "cat " * 40, "\ud83d", "<|im_end|>", "fine"][kind]
-
-    def script(name, turn, attempt):
-        draw = random.Random(f"{name} {turn} {attempt}")
-        noise = [draw.randrange(700) for _ in range(12)]
-        return draw.choice([search("a", "b"), visit("a", "b"), BROKEN, answer(), noise])
-
-    policy = policy_for(script, pages=90, page_size=16)
-    questions = [Question(f"q{i}", f"Pet of {i}?", ["cat"]) for i in range(50)]
-    limits = budget(
-        4,
-        420,
-        30,
-        tool_threads=8,
-        tool_seconds=0.03,
-        max_observation_tokens=64,
-        retries=1,
-        time_limit=300.0,
-    )
-    groups = scripted.run_groups(
-        policy, limits, lambda q: Tools(fail, fail), questions, n=4, guard=FailureGuard(limit=1.0)
-    )
-    endings = {rollout.termination for group in groups for rollout in group}
-    assert endings >= {"answered", "answered_max_steps", "max_steps"}
-    check_pool(policy.engine.pool)
-    assert scripted.all_threads_end()

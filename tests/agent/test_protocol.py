@@ -2,7 +2,7 @@
 
 import pytest
 
-from minvenus.agent.protocol import final_answer, format_error, parse_turn
+from minvenus.agent.protocol import ParsedTurn, final_answer, format_error, parse_turn
 from minvenus.types import Turn
 
 SEARCH = '{"name": "search", "arguments": {"query": ["capital of Italy"]}}'
@@ -68,14 +68,9 @@ def test_well_formed_turns(text, final):
     [
         (" \n\t", THOUGHTS),
         ("{block}", THOUGHTS),
-        ("hm</think>{block}", THOUGHTS),
         ("<think>hm{block}", THOUGHTS),
-        ("<think>a<think>b</think></think>{block}", THOUGHTS),
-        ("</think>a<think>{block}", THOUGHTS),
         ("Well, <think>a</think>{block}", "There is text before the first <think>."),
         ("<think>a</think>{block}<tool_response>", "The turn contains <tool_response>"),
-        ("<think>a</think><think>b</think>.{block}", ONE_BLOCK),
-        ("<think>a</think>{block}<|im_end|>", ONE_BLOCK),
         ("<think>a {block}</think>", ONE_BLOCK),
         ("<think>{block}</think>{block}", ONE_BLOCK),
         ("<think>a</think>Rome", ONE_BLOCK),
@@ -133,22 +128,10 @@ def test_rules_of_tool_turns_and_of_final_turns(text, rule, final):
 def test_a_search_a_visit_and_an_answer():
     search, visit = parse_turn(tool_turn()), parse_turn(tool_turn(VISIT))
     answer = parse_turn(final_turn(" Rome, Italy "))
-    assert (search.kind, search.tool, search.arguments) == (
-        "search",
-        "search",
-        {"query": ["capital of Italy"]},
-    )
-    assert (visit.kind, visit.arguments) == (
-        "visit",
-        {"url": ["https://x.org"], "goal": "the capital"},
-    )
-    assert (answer.kind, answer.answer, answer.tool, answer.arguments) == (
-        "answer",
-        "Rome, Italy",
-        None,
-        None,
-    )
-    assert [turn.thought for turn in (search, visit, answer)] == ["hm"] * 3
+    assert search == ParsedTurn("search", "hm", "search", {"query": ["capital of Italy"]})
+    arguments = {"url": ["https://x.org"], "goal": "the capital"}
+    assert visit == ParsedTurn("visit", "hm", "visit", arguments)
+    assert answer == ParsedTurn("answer", "hm", answer="Rome, Italy")
 
 
 def test_everything_from_the_first_tool_response_on_is_dropped():

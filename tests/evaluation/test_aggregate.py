@@ -46,7 +46,6 @@ def report_of(table: str, grader="exact match", **more) -> dict:
     ("right", "n", "low", "high"),
     [  # the four cases of Newcombe 1998, and a mirrored one
         (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
         (0, 20, 0.0, 0.1611),
         (1, 29, 0.0061, 0.1718),
         (20, 20, 0.8389, 1.0),
@@ -54,7 +53,6 @@ def report_of(table: str, grader="exact match", **more) -> dict:
 )
 def test_wilson_against_known_values(right, n, low, high):
     assert wilson(right, n) == pytest.approx((low, high), abs=6e-5)
-    assert wilson(0, n)[0] == 0.0 and wilson(n, n)[1] == 1.0
 
 
 def test_unknown_verdicts_are_neither_right_nor_wrong_and_are_counted():
@@ -180,41 +178,34 @@ def test_the_report_has_pass_at_powers_of_two_and_five_problems():
 def test_the_paired_difference_by_hand():
     a = report_of("p:YN q:NN r:YY s:UU only-a:Y")
     b = report_of("p:YY q:NU r:NY s:YY only-b:N nor-a:Y")
-    comparison = compare(a, b)
     # +1/2, 0, -1/2; in 1/27 of the samples all three are the same one, which is more than 2.5 %
-    lines = comparison_text(comparison, ("SFT", "IGPO")).splitlines()
-    apart = compare(report_of("p:N q:N"), report_of("p:Y q:Y"))
-    assert "B - A: +100.0 points, 95 % interval +100.0 to +100.0\n" in comparison_text(apart, "ab")
+    lines = comparison_text(compare(a, b), ("SFT", "IGPO")).splitlines()
     assert lines[-2:] == [
         "B - A: +0.0 points, 95 % interval -50.0 to +50.0: no clear difference",
         "paired over 3 questions, 1 better and 1 worse; beside them 3 only in one of the two, "
         "1 without a verdict in one",
     ]
     [row] = [line for line in lines if line.startswith("accuracy")]
-    assert lines[0].split() == ["SFT", "IGPO"]
     assert lines[0].find("IGPO") == row.find("66.7 % [30"), "aligned"
+    apart = compare(report_of("p:N q:N"), report_of("p:Y q:Y"))
+    assert "B - A: +100.0 points, 95 % interval +100.0 to +100.0\n" in comparison_text(apart, "ab")
 
 
 def test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing():
-    rows = ["Y" * i + "N" * (9 - i) for i in range(9)]
-    runs = runs_of(" ".join(f"q{i}:{row}" for i, row in enumerate(rows)))
-    a, backwards = summarise(runs, "exact match"), summarise(runs[::-1], "exact match")
-    b = report_of(" ".join(f"q{i}:{verdict}" for i, verdict in enumerate("YNYNYNYNY")))
-    there, back = compare(a, b), compare(b, a)
-    assert compare(backwards, b) == there
+    a = runs_of(" ".join(f"q{i}:{'Y' * i + 'N' * (9 - i)}" for i in range(9)))
+    b = report_of("q0:Y q1:N q2:Y q3:N q4:Y q5:N q6:Y q7:N q8:Y")
+    there = compare(summarise(a, "exact match"), b)
+    back = compare(b, summarise(a, "exact match"))
+    assert compare(summarise(a[::-1], "exact match"), b) == there
     assert there["difference"] == pytest.approx(-back["difference"])
     assert (there["better"], there["worse"]) == (back["worse"], back["better"])
-    # the same draws, every sign turned
+    # the same draws, every sign turned: as many means below the interval as above it
     assert (there["low"], there["high"]) == pytest.approx((-back["high"], -back["low"]))
 
 
 def test_the_bootstrap_interval_of_many_values_is_that_of_the_normal_distribution():
     """The mean of 400 coins: 1/2 ± 1.96 / 40. One of 97.5 % would reach 0.007 further."""
     assert bootstrap_interval([0.0, 1.0] * 200) == pytest.approx((0.451, 0.549), abs=0.0035)
-    roots = [i**0.5 for i in range(20)]
-    low, high = bootstrap_interval(roots)
-    mirrored = bootstrap_interval([-root for root in roots])
-    assert mirrored == (-high, -low), "as many means below it as above"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ merges nothing."""
 import base64
 import csv
 import hashlib
+import itertools
 import json
+import operator
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -37,22 +39,18 @@ def write(folder, *lines, name="questions.jsonl"):
 
 
 def encrypt(text: str, canary: str) -> str:
-    """By whole numbers, unlike the code under test."""
-    data, digest = text.encode(), hashlib.sha256(canary.encode()).digest()
-    key = (digest * (len(data) // 32 + 1))[: len(data)]
-    return base64.b64encode(
-        (int.from_bytes(data) ^ int.from_bytes(key)).to_bytes(len(data))
-    ).decode()
+    key = itertools.cycle(hashlib.sha256(canary.encode()).digest())
+    return base64.b64encode(bytes(map(operator.xor, text.encode(), key))).decode()
 
 
 def encrypted(text: str, answer: str, topic: str, canary: str) -> list[str]:
     return [encrypt(text, canary), encrypt(answer, canary), topic, canary]
 
 
-def browsecomp(folder, *rows, columns=("problem", "answer", "problem_topic", "canary")):
+def browsecomp(folder, *rows):
     path = folder / "browse.csv"
     with path.open("w", newline="", encoding="utf-8") as out:
-        csv.writer(out).writerows([columns, *rows])
+        csv.writer(out).writerows([["problem", "answer", "problem_topic", "canary"], *rows])
     return path
 
 
@@ -84,8 +82,9 @@ def test_a_question_may_name_its_right_pages(tmp_path):
 def test_right_pages_of_a_file_are_known_with_an_almanac_that_has_them(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "ann.txt").write_text("Ann\npet: cat\n")
+    almanac = f"almanac:{tmp_path / 'docs'}"
     path = write(tmp_path, {"question": "Pet?", "answer": "cat", "pages": ["Ann"]})
-    source = open_questions(path, f"almanac:{tmp_path / 'docs'}")
+    source = open_questions(path, almanac)
     [question] = source.held_out
     arguments = {"url": ["Bob", "Ann"], "goal": "pet"}
     text = result_text(run_tool(source.tools, "visit", arguments))
@@ -100,7 +99,7 @@ def test_right_pages_of_a_file_are_known_with_an_almanac_that_has_them(tmp_path)
     path = write(tmp_path, {"question": "Pet?", "answer": "cat", "pages": ["Zoe"], "id": "q"})
     words = "does not fit almanac:.* question 'q' needs the page 'Zoe', which is not there"
     with pytest.raises(ConfigError, match=words):
-        open_questions(path, f"almanac:{tmp_path / 'docs'}")
+        open_questions(path, almanac)
 
 
 def test_the_released_parquet_columns(tmp_path):
@@ -109,9 +108,7 @@ def test_the_released_parquet_columns(tmp_path):
 
     path = tmp_path / "q.parquet"
     parquet.write_table(pyarrow.Table.from_pylist([RELEASED, RELEASED]), path)
-    first, second = read_questions(path)
-    assert first.answers == ["Ada", "Ada King"] and first.source == "web_qa"
-    assert second.id == first.id + "-2"
+    assert [question.answers for question in read_questions(path)] == [["Ada", "Ada King"]] * 2
 
 
 def test_cells_that_another_program_encrypted():
@@ -126,11 +123,8 @@ def test_cells_that_another_program_encrypted():
 
 
 def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_path):
-    path = browsecomp(
-        tmp_path,
-        encrypted("Which film?\nThe second.", "Alien", "Film", "c1"),
-        encrypted("Welche Stadt? 羅馬", "Köln", "", "c2"),
-    )
+    film = encrypted("Which film?\nThe second.", "Alien", "Film", "c1")
+    path = browsecomp(tmp_path, film, encrypted("Welche Stadt? 羅馬", "Köln", "", "c2"))
     # a byte order mark is no part of the first column
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     first, second = (replace(question, id="") for question in read_questions(path))
@@ -142,11 +136,13 @@ def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_
 
 
 def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(tmp_path):
-    rows = [{"question": text, "answer": "x"} for text in ("first", "second", " first ")]
-    one, two, again = (question.id for question in read_questions(write(tmp_path, *rows)))
-    assert again == one + "-2" and len({one, two, again}) == 3
+    def ids(*texts):
+        records = [{"question": text, "answer": "x"} for text in texts]
+        return [question.id for question in read_questions(write(tmp_path, *records))]
+
+    one, two, again = ids("first", "second", " first ")
+    assert again == one + "-2" and ids("second", "first") == [two, one]
     assert one.startswith("first-") and two.startswith("second-"), "people read them"
-    assert [question.id for question in read_questions(write(tmp_path, *rows[1::-1]))] == [two, one]
 
 
 texts = st.text(min_size=1, max_size=20).filter(
@@ -183,6 +179,9 @@ def refused(path, *words):
         ('{"question": "x", "answer": " <|answer_split|> "}', "non-blank answer"),
         ('{"question": "x", "answer": ["a", 4]}', "list of texts"),
         ('{"question": "x", "answer": "y", "id": "q"}', "there twice"),
+        ('{"question": "half \\ud83d?", "answer": "y"}', "half a surrogate pair"),
+        ('{"question": "x", "answer": ["y", "\\ude00"], "id": "r"}', "half a surrogate pair"),
+        ('{"question": "x", "answer": "y", "id": "\\ude00"}', "half a surrogate pair"),
         (RELEASED | {"prompt": [{"role": "system", "content": "Who?"}]}, "one user message"),
         (RELEASED | {"reward_model": {"ground_truth": ["a", "b"]}}, '"ground_truth": text'),
     ],
@@ -199,7 +198,6 @@ def test_an_unreadable_line_is_an_error_that_names_file_line_and_reason(tmp_path
         (encrypted("", "x", "t", "c"), "no text"),
         ([*encrypted("Who was it, in which year?", "x", "t", "c")[:3], "b"], "does not decrypt"),
         (encrypted("Wer?", "", "t", "c"), "non-blank answer"),
-        (["a", "b"], "a question is"),
     ],
 )
 def test_a_row_that_does_not_decrypt_names_its_line(tmp_path, row, reason):
@@ -213,12 +211,8 @@ def test_a_row_that_does_not_decrypt_names_its_line(tmp_path, row, reason):
         ("a.jsonl", b"\n", "no questions"),
         ("a.txt", b"x", ".jsonl, .parquet"),
         ("a.jsonl", None, "does not exist"),
-        (
-            "a.jsonl",
-            b'{"question": "x", "answer": "y"}\n{"question": "\xff", "answer": "y"}\n',
-            "line 2",
-        ),
-        ("a.csv", b"name,answer\na,b\n", "line 2"),
+        ("a.jsonl", b'{"question": "\xff", "answer": "y"}\n', "line 1: not JSON"),
+        ("a.csv", b"name,answer\na,b\n", "line 2: a question is"),
         ("a.csv", b"problem\n\xff", "utf-8"),
         ("a.csv", b'problem,answer,canary\n"a\n', "line"),
         ("a.parquet", b"PAR1", "minvenus[parquet]"),
@@ -245,6 +239,11 @@ def test_the_seed_decides_the_toy_web_and_the_order_of_training():
     assert first.held_out != second.held_out and first.fingerprint != second.fingerprint
     names = [[name for name, _ in source.of_step(1)] for source in (first, second)]
     assert names[0] != names[1] and len(names[0]) == 8
+
+
+def test_where_the_last_pet_is_asked_for_it_is_in_training_and_in_evaluation():
+    last = open_questions(None, "toyweb", asks="last", limit=4)
+    assert all(question.text.startswith("After ") for question in last.training + last.held_out)
 
 
 def test_the_toy_web_knows_its_right_pages_and_other_tools_are_closed():

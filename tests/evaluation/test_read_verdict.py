@@ -88,7 +88,7 @@ NOTHING_ON_MORE_LINES = [
 
 @pytest.mark.parametrize("word", ["yes", "no", "Yes", "NO"])
 @pytest.mark.parametrize("form", MARKDOWN + ON_MORE_LINES)
-def test_a_verdict_is_read_in_any_dress(form, word):
+def test_a_verdict_is_read_in_any_markup(form, word):
     verdict = form.format(word)
     whole = f"extracted_final_answer: x\nreasoning: y\n{verdict}\nconfidence: 9"
     assert read_verdict(verdict) == read_verdict(whole) == word.lower()

@@ -151,6 +151,13 @@ def test_progress_is_a_pet_of_the_answer_that_is_shown_for_the_first_time():
     assert numbers == [(1.0, 1.0), (-0.5, 0.0), (1.5, 0.0)]
 
 
+def test_where_the_last_pet_is_asked_for_only_its_page_is_progress():
+    web = ToyWeb(5, hops=(2,), slack=2, asks="last")
+    opened = opens((FIRST, FIRST), (SECOND, SECOND), (SECOND, SECOND))
+    visits = visits_of(saved([opened], [[[-4.0], [-4.0], [-1.0], [-1.0]]]), web)
+    assert [visit.progress for visit in visits] == [0.0, 1.0, 0.0]
+
+
 def test_both_numbers_of_a_batch_worked_by_hand():
     """Gains 1 3 | -1 .1 | 1 with progress 1 1 | 0 1 | 0: ranks 3.5 5 1 2 3.5 and 4 4 1.5 4 1.5, so
     3.75 / sqrt(9.5 * 7.5), .44; with both in order 7.5 / sqrt(71.25) = .89. Sums 4 -.9 1 and
@@ -180,11 +187,18 @@ def test_probes_are_turns_without_news_and_are_scored_before_and_after_training(
     assert again == call_text(f" own {first}", f"page {first}") and pets[0] in seen.split()
     call, seen = probes["an unrelated page"]
     assert not any(f"page {title}" in call or f"page {title} " in seen for title in case.path)
+    last = ToyWeb(1000, hops=4, asks="last").case("test-0")
+    query, _ = audit.probe_turns(last)["the answer in a query"]
+    assert query == call_text(f" pet {case.relations[-1]} {pets[-1]}")
     goal = f" {case.relations[1]} {second}"
     assert probes["the next right page"][1] == case.pages[second].text(goal)
     monkeypatch.setattr(audit, "PROBED", 1)
     base = start_folder("tiny-base")
-    head, *rows = audit.probe_table({"before": base, "after": base}, Recipe(lead_in="Answer."))
+    head, *rows = audit.probe_table(
+        {"before": base, "after": base}, Recipe(lead_in="Answer."), "every"
+    )
+    _, (_, next_page), *_ = audit.probe_table({"before": base}, Recipe(lead_in="Answer."), "last")
+    assert float(next_page) < 0.1, "the second of four pages has no part of the answer"
     assert head == ["turn", "before", "after"] and [row[0] for row in rows] == list(probes)
     (_, news, same), _, (_, no_news, _), *_ = rows
     assert float(news) > 0.1 > float(no_news) and news == same, "the base can read"
@@ -203,7 +217,7 @@ def test_a_probe_gains_what_the_answers_own_tokens_gain_from_its_turn(monkeypatc
         return [[-7.0] * wrapper + [-1.0] * 9, [-3.0] * wrapper + [-0.5] * 9]
 
     monkeypatch.setattr(audit, "load_scorer", lambda folder: (TOKENIZER, score, 0))
-    _, *rows = audit.probe_table({"before": Path("x")}, Recipe(gain=gain))
+    _, *rows = audit.probe_table({"before": Path("x")}, Recipe(gain=gain), "every")
     assert {cell for _, cell in rows} == {expected}
     assert len(contexts) == 2 * 5 * 32, "32 questions"
     case = ToyWeb(1000, hops=4).case("test-0")
@@ -229,9 +243,11 @@ def test_the_start_is_probed_and_where_there_are_later_rollouts_the_newest_check
     text = audit.main(saved_run(tmp_path, batch(recipe, step=1)))
     assert text.startswith("step 1: 2 rollouts\nrank"), "a probability is called no log-probability"
     audit.main(saved_run(tmp_path, batch(recipe, step=3)))
+    audit.main(saved_run(tmp_path, asks="last"))
     before = {"before": tmp_path / "gone"}
     both = before | {"after": tmp_path / "checkpoints/step-00000003/model"}
-    assert seen == [(before, recipe), (both, recipe)], "under the run's own recipe"
+    probed = [(before, recipe, "every"), (both, recipe, "every"), (both, recipe, "last")]
+    assert seen == probed, "under the run's own recipe, on its own questions"
 
 
 def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch):
@@ -241,11 +257,11 @@ def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch):
         config = parse_flags(IGPOConfig, flags_of(settings))
         assert (script, config.model, config.steps) == ("train_igpo.py", str(tmp_path), 1)
         assert (config.questions * config.group, config.hops, config.slack) == (256, 5, 2)
-        assert config.recipe == Recipe()
+        assert (config.recipe, config.asks) == (Recipe(), "last")
         saved_run(Path(config.out), batch())
 
     monkeypatch.setattr(audit, "run", run)
-    text = audit.main(AuditConfig(model=str(tmp_path), hops=5))
+    text = audit.main(AuditConfig(model=str(tmp_path), hops=5, asks="last"))
     assert text.startswith("step 1: 2 rollouts")
 
 

@@ -64,22 +64,6 @@ def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path, monkeypa
     assert not torch.equal(before.head_weight, start(1).head_weight)
 
 
-def test_the_rate_rises_over_20_steps_and_falls_to_nothing_over_the_last_two_fifths(
-    tmp_path, monkeypatch
-):
-    rates = []
-
-    def sft_step(model, optimizer, batch, rate, *rest):
-        rates.append(rate)
-        return {}
-
-    monkeypatch.setattr(base, "sft_step", sft_step)
-    monkeypatch.setattr(base, "texts", lambda *_: [])
-    base.main(config(tmp_path, steps=100))
-    assert rates[:2] == pytest.approx([0.001, 0.002]) and set(rates[19:61]) == {0.02}
-    assert rates[80] == pytest.approx(0.01) and rates[99] == pytest.approx(0.02 / 40)
-
-
 def test_a_folder_that_holds_other_things_is_refused_before_the_training(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "thesis.txt").write_text("years of work")

@@ -18,19 +18,19 @@ from minvenus.igpo.recipes import RECIPE_WORDS, RECIPES, Recipe
 
 
 def advantages(example: str) -> dict[str, list[list[float]]]:
-    samples = read_samples([("rollout", rollout) for rollout in EXAMPLES[example][1]])
+    samples = read_samples([("", rollout) for rollout in EXAMPLES[example][1]])
     return {name: assign_credit(samples, recipe).advantages for name, recipe in RECIPES.items()}
 
 
 TABLE = """
-rollout  turn    kind        V     gain    reward        z   scaled        A
-1           1  search  -1.8000        -   +0.8000  +1.0000  +0.3000  +0.5850
-            2   visit        -  +0.8000   +0.8000  +1.0000  +0.3000  +0.3000
-            3  answer  -1.0000        -   +0.0000  +0.0000  +0.0000  +0.0000
-2           1  search  -1.8000        -   +0.0000  -1.0000  -0.3000  -0.5850
-            2   visit        -  +0.0000   +0.0000  -1.0000  -0.3000  -0.3000
-            3  answer  -1.8000        -   +0.0000  +0.0000  +0.0000  +0.0000
-3           1  answer        -        -  -1.0000*  +0.0000  +0.0000  +0.0000
+rollout  turn    kind     gain    reward        z   scaled        A
+1           1  search        -   +0.8000  +1.0000  +0.3000  +0.5850
+            2   visit  +0.8000   +0.8000  +1.0000  +0.3000  +0.3000
+            3  answer        -   +0.0000  +0.0000  +0.0000  +0.0000
+2           1  search        -   +0.0000  -1.0000  -0.3000  -0.5850
+            2   visit  +0.0000   +0.0000  -1.0000  -0.3000  -0.3000
+            3  answer        -   +0.0000  +0.0000  +0.0000  +0.0000
+3           1  answer        -  -1.0000*  +0.0000  +0.0000  +0.0000
 """.strip()
 
 
@@ -38,7 +38,7 @@ def test_the_table_word_for_word(tmp_path):
     """Gains .8 and 0: mean .4, std .4, z = +-1; outcomes alike, so s = .3; the search has the
     visit's reward, and A = .3 + .95 * .3 for it. The third rollout is of another group; its only
     turn, a right answer, is malformed: its reward is -1, which has nothing to be compared with.
-    Beliefs begin alike, and the highest is -1."""
+    Gains alone do not say what V was."""
     file = tmp_path / "rewards.json"
     file.write_text(
         '{"kinds": ["search", "visit", "answer"], "gains": [null, 0.8], "outcome": 0}\n'
@@ -54,13 +54,15 @@ def test_the_table_word_for_word(tmp_path):
     z = 0.4 / (math.sqrt(0.16 + 1e-8) + 1e-6)
     advantage = 1.95 * z * 0.3 / (z + 1e-6)
     assert first["advantages"][0] == pytest.approx(advantage, abs=1e-11), "12 digits"
-    assert (first["group"], first["beliefs"], third["group"]) == (0, [-1.8, None, -1.0], 3)
+    assert (first["group"], first["beliefs"], third["group"]) == (0, [None] * 3, 3)
     assert first["gains"] == [None, 0.8, None] and second["turn_rewards"] == [0.0, 0.0]
     assert first["group_stats"]["turn_reward_mean"] == pytest.approx(0.4)
     assert first["scale"] == pytest.approx(0.3, abs=1e-5)
     page = str(tmp_path / "x.html")
     main(CreditConfig(file=str(file), page=page, recipe=Recipe(spread="rms")))
-    assert "the root mean square instead" in Path(page).read_text(), "under the recipe given"
+    text = Path(page).read_text()
+    assert "the root mean square instead" in text, "under the recipe given"
+    assert "(log P is made up where only gains were given)" in text
 
 
 number = st.floats(-5, 5)
@@ -92,7 +94,15 @@ def test_log_probs_are_used_as_they_are(tmp_path):
     file = tmp_path / "rewards.jsonl"
     file.write_text(VISIT + '"logprobs": [[-2.0, -1.0], -0.5], "group": 7}\n')
     [only] = json.loads(main(CreditConfig(file=str(file), json=True)))
+    shown = main(CreditConfig(file=str(file))).splitlines()
+    assert shown[-3].split()[3] == "V" and shown[-2].split()[3] == "-1.5000"
+    main(CreditConfig(file=str(file), page=str(tmp_path / "x.html")))
+    assert "made up" not in (tmp_path / "x.html").read_text()
     assert only["beliefs"] == [-1.5, -0.5] and only["gains"] == [1.0, None] and only["group"] == 7
+    sure = VISIT + '"logprobs": [0.0, 0.0]}\n' + VISIT + '"gains": [0.5]}'
+    file.with_name("sure.jsonl").write_text(sure)
+    shown = main(CreditConfig(file=str(file.with_name("sure.jsonl")))).splitlines()
+    assert [line.split()[-6] for line in shown[-5:]] == ["V", "+0.0000", "+0.0000", "-", "-"]
     [prob] = json.loads(main(CreditConfig(file=str(file), json=True, recipe=Recipe(gain="prob"))))
     assert prob["gains"][0] == pytest.approx(0.6065307 - 0.2231302, abs=1e-6)
 
@@ -111,7 +121,7 @@ WRONG = {
     VISIT + '"logprobs": [0]}': "logprobs must have 2 entries",
     VISIT + '"gains": [1], "malformed": [true]}': "malformed must have 2 entries",
     VISIT + '"gains": [1], "group": "a"}': "group must be a whole number",
-    "3": "a rollout is an object",
+    "3": "not a JSON object",
     '{"kinds": [': "not JSON: ",
 }
 
@@ -131,13 +141,11 @@ def test_an_error_names_the_line_and_the_field(tmp_path, line):
         (VISIT + '"logprobs": [-2, -1]}\n' + VISIT + '"gains": [1]}', "prob", "needs logprobs"),
         (VISIT + '"logprobs": [null, -1]}', "log_prob", "json: rollout 0, context before turn 0"),
         (VISIT + '"logprobs": [-1, []]}', "log_prob", "json: rollout 0, context before turn 1"),
-        (None, "log_prob", "cannot be read"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(tmp_path, text, gain, words):
     file = tmp_path / "rewards.json"
-    if text is not None:
-        file.write_text(text)
+    file.write_text(text)
     with pytest.raises(ConfigError, match=words):
         main(CreditConfig(file=str(file), recipe=Recipe(gain=gain)))
 
@@ -172,24 +180,22 @@ def test_examples_show_what_they_say():
 @pytest.mark.parametrize(
     ("recipe", "stars"),
     [
-        (Recipe(), 1),
-        (Recipe(penalty_scope="segment"), 2),
+        (Recipe(), 2),
+        (Recipe(penalty_scope="segment"), 3),
         (Recipe(format_penalty=None), 0),
-        (Recipe(use_gain=False), 0),
+        (Recipe(use_gain=False), 1),
     ],
 )
-def test_a_star_is_at_penalties_only(recipe, stars):
-    """A malformed visit: its own penalty, that of the search before it as well, or none."""
-    shown = main(CreditConfig(example="malformed", recipe=recipe))
-    assert shown.count("*") == stars
-
-
-@pytest.mark.parametrize("penalty", [1.0, None])
-def test_a_malformed_answer_has_a_star_where_it_is_penalised(tmp_path, penalty):
+def test_a_star_is_at_penalties_only(recipe, stars, tmp_path):
+    """A malformed search has its own penalty, that of the search before it as well, or none; a
+    malformed answer has its own."""
     file = tmp_path / "rollouts.json"
-    file.write_text('{"kinds": ["answer"], "gains": [], "outcome": 1, "malformed": [true]}')
-    shown = main(CreditConfig(file=str(file), recipe=Recipe(format_penalty=penalty)))
-    assert shown.count("*") == (penalty is not None)
+    rollouts = [
+        *EXAMPLES["malformed"][1],
+        {"kinds": ["answer"], "gains": [], "outcome": 1, "malformed": [True]},
+    ]
+    file.write_text("\n".join(map(json.dumps, rollouts)))
+    assert main(CreditConfig(file=str(file), recipe=recipe)).count("*") == stars
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -215,7 +221,8 @@ def test_help_lists_the_commands_and_has_the_form_of_the_file(capsys):
     with pytest.raises(SystemExit):
         command(["credit", "--help"])
     form = '    {"group": 0, "kinds": ["search", "visit", "answer"], "gains": [null, 0.5]'
-    assert form in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert form in shown and "1e-10" in shown, "what the released code does with a gain of 0"
 
 
 def test_the_file_may_be_the_first_word(tmp_path, capsys):

@@ -127,16 +127,6 @@ def test_beliefs_that_are_not_needed_may_be_missing_and_needed_ones_may_not(m, r
             segment_gains([None if i == t else v for i, v in enumerate(sparse)], kinds, recipe)
 
 
-@given(samples())
-def test_per_turn_gains_telescope_to_the_whole_way(m):
-    """The gains add up to the last value minus the first."""
-    beliefs = beliefs_of(m)
-    gains = segment_gains(beliefs, m.rollout.kinds, Recipe(browse="off"))
-    assert sum(g for g in gains if g is not None) == pytest.approx(
-        beliefs[-1] - beliefs[0], abs=1e-12
-    )
-
-
 @given(samples(), st.sampled_from(("replicate", "segment")))
 def test_a_visits_gain_is_the_sum_over_its_segment_and_trailing_searches_are_dropped(m, browse):
     kinds, beliefs = m.rollout.kinds, beliefs_of(m)

@@ -18,7 +18,6 @@ from tests.igpo import oracle
 from tests.igpo.enumeration import (
     EQUAL,
     FRONT,
-    STOP,
     World,
     by_recipe,
     compare,
@@ -84,13 +83,6 @@ def population_update(world: World, recipe: Recipe):
 # ---------------------------------------------------------------------------------------- the world
 
 
-def test_the_world_of_three_hops_and_four_visits_has_29_rollouts_whose_probabilities_add_up_to_1():
-    world = World.of(EQUAL)
-    assert len(world.choices) == len(set(world.choices)) == 29
-    assert sum(world.probabilities().tolist()) == pytest.approx(1.0)
-    assert sum(r.outcome for r in world.rewards) == 4, "at once, or a wrong visit before each hop"
-
-
 def test_pushes_are_per_time_that_a_hop_is_reached_and_in_lengths_of_the_gradient():
     """Two hops, two visits, right 1/4 and wrong 1/2: hop 1 is reached once, and after a wrong visit
     again, 1.5 times; hop 2 after a right one. The gradient has the length 5."""
@@ -139,20 +131,6 @@ def test_centred_gains_climb_the_gain_per_rewarded_turn(gains):
     assert same(population_update(world, CENTRED) * sigma, difference)
     uncentred = population_update(world, UNCENTRED)
     assert cosine(uncentred, gain_gradient(world)) == pytest.approx(1.0), "sigma is only a factor"
-
-
-def test_equal_positive_gains_teach_nothing_when_they_are_centred_and_to_go_on_when_they_are_not():
-    """Right and wrong visits gain the same: only the number of visits matters."""
-    world = small()
-    equal = replace(
-        world, rewards=[replace(r, turns=[0.8] * len(r.turns), outcome=0.0) for r in world.rewards]
-    )
-    truth = gain_gradient(equal)
-    assert bool((truth[:, STOP] < 0).all())
-    nothing = expected_update(equal, partial(by_recipe, CENTRED), 3)
-    assert same(nothing, torch.zeros_like(truth), 1e-9)
-    uncentred = partial(by_recipe, replace(UNCENTRED, spread="rms"))
-    assert cosine(expected_update(equal, uncentred, 3), truth) > 0.99
 
 
 def test_front_loaded_gains_push_to_stop_at_later_hops_when_they_are_centred():

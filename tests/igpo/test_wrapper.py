@@ -25,23 +25,8 @@ FILES = {
     "qwen3": ROOT.parent / "shared" / "data" / "tokenizers" / "qwen3" / "tokenizer.json",
 }
 RECIPES = {"paper": Recipe.paper(), "released": Recipe.released()}
-ANSWERS = [
-    "Paris",
-    "U.S.",
-    "42",
-    "东京。",
-    "São Paulo",
-    '"Yes"',
-    "No!",
-    "x<",
-    "🦜",
-    "a b  c",
-    "3.14",
-    "line one\nline two",
-    "</answer>",
-]
 
-both_recipes = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+
 both_tokenizers = pytest.mark.parametrize("name", FILES)
 
 
@@ -109,7 +94,7 @@ PINNED = {
 }
 
 
-@both_recipes
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 @pytest.mark.parametrize("answer", PINNED)
 def test_ids_with_the_real_tokenizer_are_pinned(answer, recipe):
     """Two newlines are one token (271), one newline is another (198). `.` + newline is one token
@@ -141,6 +126,7 @@ def test_the_lead_in_sentence_is_a_setting(name):
 spelled = st.sampled_from(("<|im_end|>", "</think>", "<tool_call>", "</answer>", "Rome", ".", " "))
 answers = st.one_of(
     st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12),
+    st.sampled_from(("U.S.", "São Paulo", "3.14", "line one\nline two", '"Yes"', "No!")),
     st.text(st.sampled_from("ab .!\"'<>/0é东。\n🦜|"), min_size=1, max_size=8),
     st.lists(spelled, min_size=1, max_size=4).map("".join),
 )
@@ -161,21 +147,11 @@ def test_decoding_gives_the_lead_in_and_the_answer_back(name, answer, recipe):
 
 
 @both_tokenizers
-@both_recipes
-@pytest.mark.parametrize("answer", ANSWERS)
-def test_an_answer_is_the_head_of_one_encoding(name, recipe, answer):
-    path = present(name)
-    wrapped = wrap_truth(answer, shipped(path), recipe)
-    assert (wrapped.ids, wrapped.start) == reference(answer, path, recipe)
-
-
-@both_tokenizers
 @given(answer=answers, recipe=st.sampled_from(list(RECIPES.values())))
 def test_any_answer_without_added_tokens_is_the_head_of_one_encoding(name, answer, recipe):
-    answer = unicodedata.normalize("NFC", answer.strip())
-    assume(
-        answer.strip() == answer
-        and answer
-        and not any(token in answer for token in shipped(present(name)).added)
-    )
-    test_an_answer_is_the_head_of_one_encoding(name, recipe, answer)
+    path, answer = present(name), unicodedata.normalize("NFC", answer.strip())
+    tokenizer = shipped(path)
+    assume(answer and answer.strip() == answer)
+    assume(not any(token in answer for token in tokenizer.added))
+    wrapped = wrap_truth(answer, tokenizer, recipe)
+    assert (wrapped.ids, wrapped.start) == reference(answer, path, recipe)

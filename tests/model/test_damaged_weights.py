@@ -1,5 +1,7 @@
 """A damaged checkpoint is refused with the file or the tensor and what was expected."""
 
+import json
+import math
 import os
 import shutil
 
@@ -43,6 +45,34 @@ def test_everything_missing_unexpected_misshapen_or_quantised_is_listed_in_one_e
             "model.layers.0.self_attn.k_norm.weight is I8, only F64, F32, F16, BF16 can be read",
         ]
     )
+
+
+def test_the_list_of_what_is_wrong_is_short_and_says_how_much_is_left_out(single):
+    raw = json.loads((single / "config.json").read_text())
+    (single / "config.json").write_text(json.dumps(raw | {"num_hidden_layers": 12}))
+    with pytest.raises(ConfigError) as error:
+        load(single)
+    shown = str(error.value).split("\n  ")[1:]
+    assert shown[0] == "missing model.layers.2.input_layernorm.weight"
+    assert len(shown) == 21 and shown[-1] == "and 90 more"  # of 10 layers with 11 tensors each
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("layout", ["single", "sharded"])
+def test_a_weight_that_is_no_finite_number_is_refused_with_the_file_and_the_tensor(
+    layout, value, request, monkeypatch
+):
+    folder = request.getfixturevalue(layout)
+    name = "model.layers.1.mlp.up_proj.weight"
+    for path in folder.glob("*.safetensors"):
+        tensors = load_file(path)
+        if name in tensors:
+            tensors[name][-1, -1] = value
+            save_file(tensors, path, metadata={"format": "pt"})
+            damaged = path
+    monkeypatch.setattr(weights, "PIECE", 270)
+    with pytest.raises(ConfigError, match=f"{damaged}: {name} has numbers that are not finite"):
+        load(folder)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 100, 0.5, -1])

@@ -9,8 +9,7 @@ MUTANTS = (
     mutant(
         61,
         "rollouts start whether there is room or not",
-        "agent/test_admission.py::"
-        "test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages",
+        "agent/test_admission.py::test_a_pool_that_holds_no_group_runs_what_it_holds_of_it",
         ("minvenus.agent.policy:LocalWriter._has_room", "<= pool.count", "< float('inf')"),
     ),
     mutant(
@@ -150,7 +149,7 @@ MUTANTS = (
         54,
         "a prompt alone that is too long for the server ends like a full context",
         "agent/test_remote.py::"
-        "test_a_server_that_calls_the_prompt_alone_too_long_is_a_failure_with_its_reason",
+        "test_a_prompt_that_stays_too_long_ends_the_rollout_without_a_format_error",
         ("minvenus.agent.rollout:RolloutLoop._read_turn", " and episode.turns:", ":"),
     ),
     mutant(
@@ -232,8 +231,8 @@ MUTANTS = (
     mutant(
         63,
         "the expected length of the settings reaches no writer",
-        "agent/test_admission.py::"
-        "test_a_step_of_train_igpo_gives_the_same_rollouts_and_gains_from_few_pages",
+        "test_train_igpo_data.py::"
+        "test_rollouts_are_admitted_by_the_expected_length_of_the_settings[300]",
         ("train_igpo:rollout_loop", "sampling, config.expected_context", "sampling"),
     ),
     mutant(

@@ -211,7 +211,7 @@ MUTANTS = (
         50,
         "a torn line stays in the file",
         SAVED + "test_a_torn_last_line_is_dropped_and_the_others_stay_to_the_byte",
-        (RESULTS + "complete_lines", ' if line.endswith(b"\\n")', ""),
+        (RESULTS + "drop_torn_line", ' if line.endswith(b"\\n")', ""),
     ),
     mutant(
         51,
@@ -235,7 +235,7 @@ MUTANTS = (
         51,
         "the interval counts runs and not questions",
         NUMBERS + "test_the_interval_counts_questions_and_not_their_runs",
-        (AGGREGATE + "accuracy", "len(questions))", "len(verdicts))"),
+        (AGGREGATE + "accuracy", "len(questions))", "len(known))"),
     ),
     mutant(
         51,
@@ -277,7 +277,7 @@ MUTANTS = (
     mutant(
         46,
         "the seed of the questions does not reach them",
-        "test_eval.py::test_every_setting_reaches_the_part_that_it_is_for",
+        "test_wiring.py::test_eval",
         ("eval:questions_of", "agent.web_seed", "0"),
     ),
     mutant(

@@ -2,12 +2,14 @@
 
 from tests.mutants.mutant import mutant
 
-AUDIT, COMPARE, LAB, METHODS, RESULTS = (
-    f"minvenus.experiments.{name}:" for name in ("audit", "compare", "lab", "methods", "results")
+AUDIT, COMPARE, INTERVALS, LAB, METHODS, RESULTS = (
+    f"minvenus.experiments.{name}:"
+    for name in ("audit", "compare", "intervals", "lab", "methods", "results")
 )
 ENUMERATION = "tests.igpo.enumeration:"
-IN_AUDIT, IN_CALCULATOR, IN_COMPARE, IN_LAB, IN_RESULTS = (
-    f"experiments/test_{name}.py::" for name in ("audit", "calculator", "compare", "lab", "results")
+IN_AUDIT, IN_CALCULATOR, IN_COMPARE, IN_INTERVALS, IN_LAB, IN_RESULTS = (
+    f"experiments/test_{name}.py::"
+    for name in ("audit", "calculator", "compare", "intervals", "lab", "results")
 )
 IN_GRADIENT = "igpo/test_gradient.py::"
 PAIRED = (
@@ -26,28 +28,64 @@ PROBED = (
 MUTANTS = (
     mutant(
         5,
+        "the sd of the starts' means is not divided by the root of their number",
+        IN_INTERVALS + "test_the_t_interval_of_five_starts_worked_by_hand",
+        (INTERVALS + "t_interval", " / len(means) ** 0.5", ""),
+    ),
+    mutant(
+        5,
+        "a one-sided test",
+        IN_INTERVALS + "test_the_t_interval_of_five_starts_worked_by_hand",
+        (INTERVALS + "p_value", "return 2 * (", "return ("),
+    ),
+    mutant(
+        5,
+        "degrees of freedom: one too many",
+        IN_INTERVALS + "test_students_t_equals_its_closed_forms_and_the_printed_tables",
+        (INTERVALS + "t_angles", "** (freedom - 1)", "** freedom"),
+    ),
+    mutant(
+        5,
+        "Holm without the running maximum",
+        IN_INTERVALS + "test_holm_worked_by_hand",
+        (INTERVALS + "holm", "max(largest, min(", "max(0.0, min("),
+    ),
+    mutant(
+        5,
+        "consecutive runs are taken for runs of one start",
+        IN_INTERVALS + "test_the_t_interval_of_five_starts_worked_by_hand",
+        (INTERVALS + "start_means", "numbers[start::starts]", "numbers[2 * start:2 * start + 2]"),
+    ),
+    mutant(
+        5,
+        "the tests of two metrics are corrected together with the first one's",
+        IN_RESULTS + "test_the_tables_with_differences_of_paired_runs_worked_by_hand",
+        (RESULTS + "tested_differences", "paired[metric][step]", "paired[ACCURACY][step]"),
+    ),
+    mutant(
+        5,
         "runs are drawn without replacement, so that an interval has no width",
-        IN_RESULTS + "test_the_interval_equals_the_percentiles_over_all_resamples",
-        (RESULTS + "interval", "(DRAWS, len(runs)))", "(1, len(runs)), replace=False)"),
+        IN_INTERVALS + "test_the_interval_equals_the_percentiles_over_all_resamples",
+        (INTERVALS + "interval", "(DRAWS, len(runs)))", "(1, len(runs)), replace=False)"),
     ),
     mutant(
         5,
         "other draws each time",
-        IN_RESULTS + "test_the_same_runs_have_the_same_interval_each_time",
-        (RESULTS + "interval", "default_rng(0)", "default_rng()"),
+        IN_INTERVALS + "test_the_same_runs_have_the_same_interval_each_time",
+        (INTERVALS + "interval", "default_rng(0)", "default_rng()"),
     ),
     mutant(
         5,
         "only the runs of each checkpoint are drawn, never the checkpoints",
-        IN_RESULTS + "test_drawing_checkpoints_equals_the_percentiles_over_all_such_draws",
-        (RESULTS + "draw_starts", "rng.integers(starts, size=DRAWS)", "np.full(DRAWS, start)"),
+        IN_INTERVALS + "test_drawing_checkpoints_equals_the_percentiles_over_all_such_draws",
+        (INTERVALS + "draw_starts", "rng.integers(starts, size=DRAWS)", "np.full(DRAWS, start)"),
     ),
     mutant(
         5,
         "one checkpoint is drawn for all runs",
-        IN_RESULTS + "test_how_often_intervals_hold_the_truth",
-        (RESULTS + "draw_starts", "samples[rows, start::starts]", "samples[rows, :]"),
-        (RESULTS + "draw_starts", "len(runs[start::starts])", "len(runs)"),
+        IN_INTERVALS + "test_how_often_intervals_hold_the_truth",
+        (INTERVALS + "draw_starts", "samples[rows, start::starts]", "samples[rows, :]"),
+        (INTERVALS + "draw_starts", "len(runs[start::starts])", "len(runs)"),
     ),
     mutant(
         51,
@@ -73,7 +111,7 @@ MUTANTS = (
         51,
         "a run has collapsed against another run's start",
         IN_RESULTS + "test_a_run_has_collapsed_against_its_own_start",
-        (RESULTS + "tables", "COLLAPSED * run[", "COLLAPSED * method_runs[0]["),
+        (RESULTS + "endings", "COLLAPSED * run[", "COLLAPSED * runs[0]["),
     ),
     mutant(
         51,
@@ -143,7 +181,7 @@ MUTANTS = (
         51,
         "a probe's gain counts the wrapper's tokens",
         IN_AUDIT + "test_a_probe_gains_what_the_answers_own_tokens_gain_from_its_turn",
-        (AUDIT + "probe_gains", "belief(after[wrapped.start:]", "belief(after"),
+        (AUDIT + "probe_gains", "belief(row[wrapped.start:]", "belief(row"),
     ),
     mutant(
         51,
@@ -182,7 +220,7 @@ MUTANTS = (
         51,
         "a right page that was not asked for its pet counts as progress",
         IN_AUDIT + "test_progress_is_a_pet_of_the_answer_that_is_shown_for_the_first_time",
-        (AUDIT + "visits_of", " and goal[-1:] == [title]", ""),
+        (AUDIT + "visits_of", " and goal[-1:] == [case.path[hop - 1]]", ""),
     ),
     mutant(
         51,
@@ -223,5 +261,17 @@ MUTANTS = (
         "minvenus.experiments.factbook:split",
         "        sides = {chain.path[0] in held_out, chain.path[-1] in held_out}",
         "        sides = {chain.path[0] in held_out}",
+    ),
+    mutant(
+        12,
+        "every right page is progress, though the last pet alone was asked for",
+        IN_AUDIT + "test_where_the_last_pet_is_asked_for_only_its_page_is_progress",
+        (AUDIT + "visits_of", ' and (case.asks == "every" or hop == case.hops)', ""),
+    ),
+    mutant(
+        12,
+        "a checkpoint is audited on questions for every pet",
+        IN_AUDIT + "test_a_checkpoint_is_audited_by_one_step_of_training",
+        (AUDIT + "main", "asks=config.asks,", ""),
     ),
 )

@@ -69,13 +69,13 @@ MUTANTS = (
     mutant(
         4,
         "std computed and not divided by",
-        IN_ADVANTAGE + "test_k_of_n_correct_gives_the_two_values_of_the_binary_formula",
+        IN_ADVANTAGE + "test_two_rollouts_with_gamma_half_worked_by_hand",
         (ADVANTAGE + "z_score", "(value - mean) / (spread + 1e-6)", "(value - mean)"),
     ),
     mutant(
         5,
         "sample std instead of population std",
-        IN_ADVANTAGE + "test_k_of_n_correct_gives_the_two_values_of_the_binary_formula",
+        IN_ADVANTAGE + "test_two_rollouts_with_gamma_half_worked_by_hand",
         ADVANTAGE + "mean_std",
         " values) / len(values)\n    ",
         " values) / max(1, len(values) - 1)\n    ",
@@ -91,7 +91,7 @@ MUTANTS = (
     mutant(
         6,
         "statistics over the batch instead of the group",
-        IN_ADVANTAGE + "test_removing_a_group_leaves_the_others_as_they_were",
+        WORKED + "test_statistics_and_scale_of_the_dense_batch",
         ADVANTAGE + "advantage_record",
         "[r for r, group in zip(rewards, groups, strict=True) if group == name]",
         "rewards",
@@ -177,7 +177,7 @@ MUTANTS = (
     mutant(
         9,
         "mean gain over all turns instead of rewarded ones",
-        WORKED + "test_browse_batch_scale_and_its_two_means",
+        WORKED + "test_browse_batch_of_the_paper",
         ADVANTAGE + "ig_scale",
         "[abs(z) for z in row if z is not None]",
         "[abs(z or 0.0) for z in row]",

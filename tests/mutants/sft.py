@@ -4,7 +4,7 @@ about them (49, 50)."""
 from tests.mutants.mutant import mutant
 
 LOSS = "train/test_sft.py::"
-LOSS += "test_the_loss_is_the_mean_over_trajectories_of_their_mean_over_the_agents_tokens"
+LOSS += "test_the_numbers_of_a_step_are_those_of_plain_forwards"
 JUDGED = "sft/test_command.py::"
 JUDGED += "test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart"
 
@@ -31,7 +31,7 @@ MUTANTS = (
         37,
         "the seed does not reach the order of the cleaned file",
         "sft/test_command.py::test_the_order_is_a_function_of_the_seed",
-        ("minvenus.sft.__main__:resampled", "random.Random(config.seed)", "random.Random(0)"),
+        ("minvenus.sft.__main__:resampled", "random.Random(seed)", "random.Random(0)"),
     ),
     mutant(
         39,

@@ -122,7 +122,7 @@ MUTANTS = (
     mutant(
         55,
         "an empty result is recorded for ever",
-        WEB + "test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_is_kept",
+        WEB + "test_a_reply_without_results_is_a_typed_error_with_words",
         ("minvenus.tools.web:LiveTools._search", "if not hits:", "if hits is None:"),
     ),
     mutant(
@@ -131,19 +131,28 @@ MUTANTS = (
         CASSETTE + "test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds",
         "minvenus.tools.cassette:Cassette.fetch",
         "and self.record:",
-        'and self.record and not self.get(f"failed {key}"):',
+        'and self.record and not self._get(f"failed {key}"):',
     ),
     mutant(
         55,
         "a failure takes the place of a recorded result",
         CASSETTE + "test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds",
-        ("minvenus.tools.cassette:Cassette.fetch", 'f"failed {key}", failure', "key, failure"),
+        ("minvenus.tools.cassette:Cassette.fetch", 'f"failed {key}", [', "key, ["),
     ),
     mutant(
         55,
         "two threads see two results of one recorded call",
         CASSETTE + "test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded",
-        ("minvenus.tools.cassette:Cassette.put", "return self.get(key)", "return value"),
+        (
+            "minvenus.tools.cassette:Cassette.fetch",
+            'self._put("INSERT OR IGNORE", key, call())',
+            'result = call(); self._put("INSERT OR IGNORE", key, result)',
+        ),
+        (
+            "minvenus.tools.cassette:Cassette.fetch",
+            "            result = self._get(key)      #",
+            "            result = result or self._get(key)      #",
+        ),
     ),
     mutant(
         55,
@@ -267,5 +276,17 @@ MUTANTS = (
         "a page that is read again counts as right",
         "tools/test_almanac.py::test_visits_are_labelled_by_title",
         ("minvenus.tools.visits:visit_labels", "elif url in read:", "elif not url:"),
+    ),
+    mutant(
+        44,
+        "asked for the last pet, the toy web asks for every one",
+        WORLD + "test_asked_for_the_last_pet_only_the_last_page_has_the_answer",
+        ("minvenus.tools.toyweb:ToyWeb.case", "self.hops, self.asks", "self.hops"),
+    ),
+    mutant(
+        44,
+        "in English, the owner of a pet is always the first",
+        "tools/test_toyweb_words.py::test_questions_answers_and_pages_by_hand",
+        ("minvenus.tools.toyweb_words:sentence", 'name = f"that {relation}"', "pass"),
     ),
 )

@@ -1,5 +1,5 @@
 """Known bugs of optimiser steps, data order and resume (35 to 38), and their relatives (44, 46, 50,
-51, 58)."""
+51, 58, 73)."""
 
 from tests.mutants.mutant import mutant
 
@@ -11,9 +11,11 @@ REFUSED = (
     "train/test_run.py::"
     "test_a_setting_that_changes_what_is_learned_is_refused_before_a_model_is_loaded"
 )
-WIRING = (
-    "test_train_igpo.py::"
-    "test_steps_and_evaluations_run_with_the_current_weights_and_each_with_its_own_limits"
+WIRING = "test_wiring.py::test_train_igpo"
+HEALTH = "train/test_batch.py::test_every_number_of_a_step_worked_by_hand"
+NUMBERS = (
+    "train/test_update.py::"
+    "test_every_number_of_an_update_by_hand_where_two_of_four_rows_do_not_run"
 )
 GAP = (
     "train/test_precision.py::"
@@ -21,6 +23,13 @@ GAP = (
 )
 
 MUTANTS = (
+    mutant(
+        73,
+        "a tokenizer with more ids than the model has rows",
+        "train/test_checkpoint.py::test_a_tokenizer_with_more_ids_than_the_model_is_refused_before_"
+        "weights_reach_a_device",
+        ("minvenus.train.checkpoint:load_start", "tokenizer.size > rows", "False"),
+    ),
     mutant(
         36,
         "gradients not reset",
@@ -132,7 +141,7 @@ MUTANTS = (
     mutant(
         51,
         "a mean gain of wrong pages over turns without a visit",
-        "train/test_batch.py::test_the_numbers_of_a_step_worked_by_hand",
+        HEALTH,
         "minvenus.train.batch:gains_by_page",
         'set(pages) == {"wrong"}',
         'set(pages) <= {"wrong", "repeated"}',
@@ -140,7 +149,7 @@ MUTANTS = (
     mutant(
         51,
         "groups that lost their rollouts do not count as without a signal",
-        "train/test_batch.py::test_a_group_that_lost_its_rollouts_counts_as_one_without_a_signal",
+        HEALTH,
         "minvenus.train.batch:signal_shares",
         "no_advantage = lost + sum(",
         "no_advantage = sum(",
@@ -160,13 +169,13 @@ MUTANTS = (
     mutant(
         51,
         "a penalty counted as a gain",
-        "train/test_batch.py::test_the_numbers_of_a_step_worked_by_hand",
+        HEALTH,
         ("minvenus.train.batch:signal_shares", "is not None and not penalty", "is not None"),
     ),
     mutant(
         51,
         "share of gains over the rewarded turns only",
-        "train/test_batch.py::test_the_numbers_of_a_step_worked_by_hand",
+        HEALTH,
         "minvenus.train.batch:signal_shares",
         "gained.append(",
         "reward is None or gained.append(",
@@ -275,7 +284,7 @@ MUTANTS = (
     mutant(
         42,
         "the last of several accepted answers is scored",
-        "test_train_igpo_data.py::test_the_first_of_several_accepted_answers_is_scored",
+        WIRING,
         ("train_igpo:score_truth", "answers[0]", "answers[-1]"),
     ),
     mutant(
@@ -290,7 +299,7 @@ MUTANTS = (
     mutant(
         35,
         "means over tokens that did not run",
-        "train/test_update.py::test_means_are_over_the_tokens_that_ran",
+        NUMBERS + "[token-mean]",
         "minvenus.train.update:backward",
         "trained = sum(row.example.trained for row in rows)",
         "trained = tokens",
@@ -302,5 +311,126 @@ MUTANTS = (
         "minvenus.model.qwen3:Decoder.forward",
         "        return self.norm(x)",
         "            return self.norm(x)",
+    ),
+    mutant(
+        63,
+        "gains at another temperature than the turns",
+        WIRING,
+        ("train_igpo:score_truth", ", config.temperature)", ")"),
+    ),
+    mutant(
+        63,
+        "the lead-in that is scored is not the one that is saved",
+        WIRING,
+        ("train_igpo:save_rollouts", "config.recipe,", "type(config.recipe)(),"),
+    ),
+    mutant(
+        63,
+        "evaluations are graded as training is",
+        WIRING,
+        ("train_igpo:evaluate", 'WordGrader("em")', "WordGrader(run.config.outcome)"),
+    ),
+    mutant(
+        63,
+        "the questions' seed is that of the sampling",
+        WIRING,
+        ("train_igpo:question_source", "config.web_seed", "config.seed"),
+    ),
+    mutant(
+        63,
+        "the engine draws ids that the tokenizer does not have",
+        WIRING,
+        ("train_igpo:load_engines", "vocab_limit=tokenizer.size)", ")"),
+    ),
+    mutant(
+        63,
+        "log-probs of the start checkpoint are those of the policy",
+        WIRING,
+        ("minvenus.train.update:with_reference", "switched_off(reference)", "torch.no_grad()"),
+    ),
+    mutant(
+        63,
+        "SFT has the betas of IGPO",
+        "test_wiring.py::test_train_sft",
+        ("train_sft:main", "(0.9, 0.95)", "(0.9, 0.999)"),
+    ),
+    mutant(
+        63,
+        "validation is on what is trained on",
+        "test_wiring.py::test_train_sft",
+        "train_sft:main",
+        'held_out, "validation_loss"',
+        'training, "validation_loss"',
+    ),
+    mutant(
+        63,
+        "the second run of a question repeats the first",
+        "test_wiring.py::test_eval",
+        ("minvenus.evaluation.results:make_runs", "if run == 0 else", "if run >= 0 else"),
+    ),
+    mutant(
+        63,
+        "infer.py takes the toy web of another seed",
+        "test_wiring.py::test_infer",
+        ("infer:toyweb_question", "config.agent.web_seed", "config.agent.seed"),
+    ),
+    mutant(
+        65,
+        "the entropy is over tokens that did not run",
+        NUMBERS + "[token-mean]",
+        "minvenus.train.update:backward",
+        "PER_TOKEN, trained)",
+        "PER_TOKEN, 2 * trained)",
+    ),
+    mutant(
+        66,
+        "a rollout that fills its context escapes the penalty",
+        "train/test_igpo_step.py::"
+        "test_a_rollout_that_fills_its_context_without_an_answer_does_not_escape_the_penalty",
+        "minvenus.agent.rollout:RolloutLoop._add_turn",
+        "episode.termination())",
+        "episode.termination(), check_last=not episode.forced_by)",
+    ),
+    mutant(
+        66,
+        "a failed run with --json is a success",
+        "test_infer.py::test_what_cannot_work_is_one_clear_line_and_exit_code_2",
+        ("infer:main", "if error is not None:", "if error is not None and not config.json:"),
+    ),
+    mutant(
+        66,
+        "a held-out question without room is not refused early",
+        "test_train_igpo_data.py::"
+        "test_a_question_or_an_answer_without_room_is_refused_before_the_first_step",
+        ("train_igpo:check_questions", "*source.training, *source.held_out", "*source.training"),
+    ),
+    mutant(
+        67,
+        "timing.jsonl repeats steps after a resume",
+        "train/test_run.py::"
+        "test_a_run_that_is_left_outside_of_an_update_saves_and_it_goes_on_to_the_same_bytes",
+        "minvenus.train.run:StepFiles.__init__",
+        "for path in (self.metrics, self.timing):",
+        "for path in (self.metrics,):",
+    ),
+    mutant(
+        69,
+        "tokens per second without those of the rollouts",
+        "train/test_run.py::test_the_time_of_a_step_and_of_its_phases",
+        ("minvenus.train.run:StepFiles.end_step", ' + numbers.get("rollout_tokens", 0)', ""),
+    ),
+    mutant(
+        69,
+        "the largest advantage is the largest above 0",
+        HEALTH,
+        ("minvenus.train.batch:signal_shares", "map(abs, credit.advantages[i])",
+         "credit.advantages[i]"),
+    ),
+    mutant(
+        69,
+        "held-out trajectories are the first ones",
+        "train/test_batch.py::"
+        "test_held_out_trajectories_are_different_ones_and_never_trained_on",
+        ("minvenus.train.batch:hold_out", "in reversed(examples)", "in examples"),
     ),
 )

@@ -2,7 +2,6 @@
 with it."""
 
 import math
-from dataclasses import asdict
 from statistics import fmean
 
 import pytest
@@ -123,25 +122,24 @@ def test_the_numbers_of_a_group_are_the_codes_and_follow_from_its_rewards(seed, 
 
 
 def check_group(members):
-    numbers, joint = members[0].numbers, members[0].recipe.normalize == "joint"
+    numbers = members[0].numbers
     outcomes = [c.numbers.outcome for c in members]
     turns = [r for c in members for r in c.numbers.turn_rewards if r is not None]
-    if joint:
+    if members[0].recipe.normalize == "joint":
         outcomes = turns = outcomes + turns
-    stats = asdict(numbers.group_stats)
+    stats = numbers.group_stats
     expected = {
-        "mean μ of turn rewards": (stats["turn_reward_mean"], turns),
-        "std σ of turn rewards": (stats["turn_reward_spread"], turns),
-        "mean μ of outcomes": (stats["outcome_mean"], outcomes),
-        "std σ of outcomes": (stats["outcome_std"], outcomes),
+        "mean μ of turn rewards": (stats.turn_reward_mean, turns),
+        "std σ of turn rewards": (stats.turn_reward_spread, turns),
+        "mean μ of outcomes": (stats.outcome_mean, outcomes),
+        "std σ of outcomes": (stats.outcome_std, outcomes),
         "IG-Scale s": (numbers.scale, []),
     }
     for step in group_steps(members):
         assert follows(step), step
-        value, rewards = expected[step.name]
-        assert step.value == value
         listed = [value for name, value in step.inputs if "rollout" in name]
-        assert sorted(listed) == sorted(rewards)
+        value, rewards = expected[step.name]
+        assert step.value == value and sorted(listed) == sorted(rewards)
 
 
 def test_one_rollout_worked_by_hand():
@@ -152,17 +150,14 @@ def test_one_rollout_worked_by_hand():
     batch = saved_batch([rollout([visit(), answer()])] * 2, [7, 7], [1.0, 0.0], run, logprobs)
     compared = under_recipes(batch.samples, run)
     assert list(compared[0]) == ["this run", *RECIPES]
-    own = [under["this run"] for under in compared]
-    assert recipe_words("this run", own[0].recipe) == "The paper's recipe with gamma 0.5."
-    shown = {step.id: step for step in turn_steps(own[0], 0)}
-    assert list(shown) == ["gain", "reward", "z", "term", "later", "advantage"]
-    assert [shown[name].value for name in ("gain", "reward")] == [2.0, 2.0]
+    first, second = (under["this run"] for under in compared)
+    assert recipe_words("this run", first.recipe) == "The paper's recipe with gamma 0.5."
+    shown = {step.id: step for step in turn_steps(first, 0)}
     assert shown["gain"].formula == "IG = V after − V before [P eq.3]"
     assert shown["gain"].inputs == (("V after turn 1", -1.0), ("V of the question", -3.0))
-    assert shown["advantage"].value == pytest.approx(1.5, abs=1e-4)
-    assert shown["later"].value == pytest.approx(0.5, abs=1e-4)
-    group = [(step.name, step.value) for step in group_steps(own)]
-    assert group[0] == ("mean μ of turn rewards", 1.5) and group[2] == ("mean μ of outcomes", 0.5)
-    assert [name for name, _ in group[3:]] == ["std σ of outcomes", "IG-Scale s"]
+    values = [shown[name].value for name in ("gain", "reward", "z", "term", "later", "advantage")]
+    assert values == pytest.approx([2.0, 2.0, 1.0, 1.0, 0.5, 1.5], abs=1e-4)
+    group = {step.name: step.value for step in group_steps([first, second])}
+    assert (group["mean μ of turn rewards"], group["mean μ of outcomes"]) == (1.5, 0.5)
     renamed = under_recipes(batch.samples, Recipe.released(lead_in="Answer."))  # the same formulas
     assert list(renamed[0]) == ["released", "grpo", "paper", "raw_ig", "uncentred"]

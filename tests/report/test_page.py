@@ -25,12 +25,9 @@ def built(words: str) -> ET.Element:
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_hostile_text_makes_no_element_and_no_attribute_wherever_it_stands(hostile):
     for plain, attacked in zip(built("plain").iter(), built(hostile).iter(), strict=True):
-        assert attacked.tag == plain.tag and attacked.text == (
-            hostile if plain.text == "plain" else plain.text
-        )
-        assert attacked.attrib == {
-            name: hostile if value == "plain" else value for name, value in plain.items()
-        }
+        words = {"plain": hostile}
+        assert (attacked.tag, attacked.text) == (plain.tag, words.get(plain.text, plain.text))
+        assert attacked.attrib == {name: words.get(value, value) for name, value in plain.items()}
 
 
 def test_what_is_no_text_is_replaced_so_that_every_page_can_be_written():
@@ -43,10 +40,8 @@ def test_a_page_has_no_script_and_its_policy_allows_its_style_alone():
     assert "<script" not in document and not re.search(r"https?://|@import|url\(", document)
     elements = list(ET.fromstring(document).iter())
     assert not any({"src", "href"} & set(element.attrib) for element in elements)
-    [policy] = [
-        e.get("content") for e in elements if e.get("http-equiv") == "Content-Security-Policy"
-    ]
     style = re.search("<style>(.*?)</style>", document, re.S)[1]
-    assert policy == (
+    policy = (
         f"default-src 'none'; style-src '{page.digest(style)}'; base-uri 'none'; form-action 'none'"
     )
+    assert policy in [element.get("content") for element in elements]

@@ -3,6 +3,7 @@ model."""
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from minvenus.agent.load import load_scorer
 from minvenus.agent.record import rollout_to_json
 from minvenus.config import ConfigError, ModelConfig
-from minvenus.igpo.gain import belief, segment_gains, wrap_truth
+from minvenus.igpo.gain import belief, wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
@@ -46,14 +47,13 @@ def shown(folder, record, **options):
 def test_a_saved_trajectory_shows_kinds_format_and_duplicates(tmp_path):
     page = shown(tmp_path, rollout_to_json(MADE))
     assert page.facts["true answer"] == " / ".join(MADE.question.answers)
-    assert page.texts("badge") == MADE.kinds
-    notices = [turn.texts("notice") for turn in page.all("turn")]
-    assert notices[1] == ["the very same call as in turn 1"]
-    assert notices[3][0].startswith("✗ malformed: The tool call is not JSON")
+    assert page.texts("badge") == MADE.kinds and page.texts("strip") == ["SSVNVA"]
+    _, again, _, broken, _, _ = notices = [turn.texts("notice") for turn in page.all("turn")]
+    assert again == ["the very same call as in turn 1"]
+    assert broken[0].startswith("✗ malformed: The tool call is not JSON")
     assert [len(listed) for listed in notices] == [0, 1, 0, 1, 0, 0]
     assert page.texts("verbatim")[::2] == [turn.text for turn in MADE.turns]
     assert page.texts("observation") == ["what came back (9 characters)Bob sings"] * 5
-    assert page.texts("strip") == ["SSVNVA"]
     letters = list(page.all("strip")[0])[1:]
     assert [letter.get("class") == "none malformed" for letter in letters] == MADE.malformed
     assert not page.all("arithmetic") and "No log P(answer) was measured" in page.words
@@ -76,16 +76,16 @@ def test_a_run_that_failed_shows_its_reason_and_no_format_error(tmp_path):
 
 
 def test_a_scored_trajectory_has_beliefs_and_gains_but_nothing_that_needs_a_group(tmp_path):
-    [case], _ = read_source(saved(tmp_path, rollout_to_json(MADE)), None, SCORER)
-    rows = case.sample.truth_logprobs
-    beliefs = [belief(row, "log_prob") if t in (0, 3, 5) else None for t, row in enumerate(rows)]
-    gains = segment_gains(beliefs, MADE.kinds, Recipe.paper())
+    [[case]] = read_source(saved(tmp_path, rollout_to_json(MADE)), None, SCORER)[0].values()
+    start, _, _, first, _, second = case.sample.truth_logprobs
+    beliefs = [belief(row, "log_prob") for row in (start, first, second)]
+    gains = [f"{after - before:.6g}" for before, after in pairwise(beliefs)]
     page = shown(tmp_path, rollout_to_json(MADE), scorer=SCORER)
-    found = [turn.numbers("paper") for turn in page.all("turn")]
-    assert [turn.get("gain") for turn in found] == [gain and f"{gain:.6g}" for gain in gains]
-    paid = [f"{gain:.6g}" for gain in (gains[2], gains[2], gains[2], -1.0, gains[4])]
-    assert [turn.get("reward r") for turn in found] == [*paid, None]
-    assert {name for turn in found for name in turn} == {"gain", "reward r"} and found[-1] == {}
+    turns = [turn.numbers("paper") for turn in page.all("turn")]
+    assert [turn.get("gain") for turn in turns] == [None, None, gains[0], None, gains[1], None]
+    paid = [gains[0], gains[0], gains[0], "-1", gains[1], None]
+    assert [turn.get("reward r") for turn in turns] == paid
+    assert {name for turn in turns for name in turn} == {"gain", "reward r"}
     recipes = [pair[0].words for pair in page.all("glossary")[1]]
     assert recipes == ["paper", "released"] and not page.all("chip")
     assert "the arithmetic ends at rewards" in page.words
@@ -102,7 +102,7 @@ def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
 
 def test_a_rollout_must_fit_the_models_context_and_its_tokenizer(tmp_path):
     made = rollout([search(), visit(), answer()])
-    [case], _ = read_source(saved(tmp_path, rollout_to_json(made)), None, None)
+    [[case]] = read_source(saved(tmp_path, rollout_to_json(made)), None, None)[0].values()
     longest = len(made.tokens) + len(wrap_truth("cat", TOKENIZER, SCORER.recipe).ids)  # both
     scored(case, replace(SCORER, context=longest))
     words = rf"tokens and its answer \d+; a model takes {longest - 1} at most"
@@ -119,7 +119,7 @@ def test_a_model_folder_scores_the_answer_before_every_turn_as_a_fresh_forward_d
     model, made = Qwen3(shape, seed=3), rollout([search(), visit(), answer()])
     weights.save(model, tmp_path / "model", TOKENIZER.files)
     scorer = Scorer("m", *load_scorer(tmp_path / "model"), LEAD_IN)
-    [case], _ = read_source(saved(tmp_path, rollout_to_json(made)), None, scorer)
+    [[case]] = read_source(saved(tmp_path, rollout_to_json(made)), None, scorer)[0].values()
     wrapped = wrap_truth("cat", TOKENIZER, LEAD_IN)
     for turn, row in zip(made.turns, case.sample.truth_logprobs, strict=True):
         tokens = [*made.tokens[: turn.start], *wrapped.ids]
@@ -131,16 +131,15 @@ def test_a_model_folder_scores_the_answer_before_every_turn_as_a_fresh_forward_d
 
 def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_path):
     lines = []
-    for name, run, verdict in (("a", 0, True), ("b", 0, None), ("a", 1, False)):
+    for name, verdict in (("a", True), ("b", None), ("a", False)):
         made = rollout([search(), answer()], question=Question(name, f"Pet of {name}?", ["cat"]))
-        lines.append(json.dumps(rollout_to_json(made) | {"run": run, "exact_match": verdict}))
-    first, second = shown(tmp_path, "\n".join(lines) + "\n").all("group")
+        lines.append(json.dumps(rollout_to_json(made) | {"exact_match": verdict}))
+    first, second = shown(tmp_path, "\n".join(lines)).all("group")
     assert first[0].words == "a: Pet of a?" and second[0].words == "b: Pet of b?"
-    heads = [rollout[0].words for rollout in [*first.all("rollout"), *second.all("rollout")]]
+    heads = [[box[0].words for box in group.all("rollout")] for group in (first, second)]
     assert heads == [
-        "rollout 1outcome 1answeredcatSA",
-        "rollout 2outcome 0answeredcatSA",
-        "rollout 1outcome unknownansweredcatSA",
+        ["rollout 1outcome 1answeredcatSA", "rollout 2outcome 0answeredcatSA"],
+        ["rollout 1outcome unknownansweredcatSA"],
     ]
     assert len(shown(tmp_path, "\n".join(lines), group="a").all("rollout")) == 2
 
@@ -149,9 +148,9 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
     ("record", "message"),
     [
         ("", "is empty"),
-        ("[1]", "line 1 holds no rollout: not a JSON object, but list"),
-        ("{", "line 1 holds no rollout: not JSON"),
-        ('{"a": 1}\n{"a"', "line 2 holds no rollout: not JSON"),
+        ("[1]", "line 1: not a JSON object, but list"),
+        ("{", "line 1: not JSON"),
+        ('{"a": 1}\n{"a"', "line 2: not JSON"),
         ('{"a": 1}', "line 1: not a saved rollout"),
         (
             '{"format": "minvenus credit 2"}',
@@ -163,5 +162,3 @@ def test_a_file_that_cannot_be_shown_is_refused_in_one_line(tmp_path, record, me
     with pytest.raises(ConfigError, match=message) as caught:
         shown(tmp_path, record)
     assert "\n" not in str(caught.value) and not (tmp_path / "xray.html").exists()
-    with pytest.raises(ConfigError, match="cannot be read"):
-        write_page(tmp_path / "missing.json", tmp_path / "xray.html")

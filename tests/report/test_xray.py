@@ -12,6 +12,7 @@ from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.turn_card import shade
 from minvenus.report.xray import default_page
+from minvenus.types import Question
 from tests.igpo.strategies import flat
 from tests.report.examples import (
     BROKEN,
@@ -45,28 +46,28 @@ def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
     batch = random_batch(3, Recipe.released(gamma=0.9))
     page = Part.of(xray(tmp_path, batch))
     assert [pair[0].words for pair in page.all("glossary")[1]] == ["this run", *RECIPES]
-    assert "log P(answer) according to" in (tmp_path / "xray.html").read_text(encoding="utf-8")
+    html = (tmp_path / "xray.html").read_text(encoding="utf-8")
+    assert "<h1>Rollouts of step-00000019.jsonl" in html and "the policy itself, before" in html
+    credit = batch.credit
     for i, shown in enumerate(page.all("rollout")):
-        found = [turn.numbers("this run") for turn in shown.all("turn")]
-        rewards, advantages = batch.credit.rewards[i], batch.credit.advantages[i]
-        assert [turn["advantage A"] for turn in found] == digits(advantages)
-        assert [turn["reward r"] for turn in found] == digits([*rewards.turns, rewards.outcome])
-        assert [turn.get("gain", "none") for turn in found] == digits(batch.credit.gains[i])
+        turns = [turn.numbers("this run") for turn in shown.all("turn")]
+        rewards = [*credit.rewards[i].turns, credit.rewards[i].outcome]
+        assert [turn["advantage A"] for turn in turns] == digits(credit.advantages[i])
+        assert [turn["reward r"] for turn in turns] == digits(rewards)
+        assert [turn.get("gain", "none") for turn in turns] == digits(credit.gains[i])
         beliefs = shown.all("arithmetic")[0].numbers("this run").values()
-        assert list(beliefs) == digits(v for v in batch.credit.beliefs[i] if v is not None)
+        assert list(beliefs) == digits(v for v in credit.beliefs[i] if v is not None)
         assert f"outcome {batch.samples[i].outcome:.3g}" in shown[0].words
-        assert shown.texts("chip")[::6] == [f"this run {a:.3g}" for a in advantages]
+        chips = [f"this run {advantage:.3g}" for advantage in credit.advantages[i]]
+        assert shown.texts("chip")[::6] == chips
 
 
 def test_recipes_that_agree_on_a_number_share_its_line(tmp_path):
     head, gain, *rows = Part.of(xray(tmp_path, group_of_four())).all("turn")[1].rows()
     assert head == ["number", "value", "recipe", "formula", "made of"]
-    name, value, recipes, formula, made_of = gain
     paid = "paper, released, raw_ig, uncentred"
-    assert (name, recipes, formula) == ("gain", paid, "IG = V after − V before [P eq.3]")
-    words = "V after turn 2 = (.*); V of the question = (.*)"
-    after, before = re.fullmatch(words, made_of).groups()
-    assert float(after) - float(before) == pytest.approx(float(value), abs=2e-5)
+    assert [gain[0], *gain[2:4]] == ["gain", paid, "IG = V after − V before [P eq.3]"]
+    assert re.fullmatch("V after turn 2 = .*; V of the question = .*", gain[4])
     shared = [(name, recipes) for name, _, recipes, _, _ in rows]
     assert shared[:2] == [("reward r", paid), ("reward r", "grpo")]
     assert [recipes for name, recipes in shared if name == "advantage A"] == PAPER_FIRST
@@ -74,8 +75,9 @@ def test_recipes_that_agree_on_a_number_share_its_line(tmp_path):
 
 def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
     batch = random_batch(5, Recipe.paper())
-    names = dict.fromkeys(m.group for m in batch.samples)
-    for name, group in zip(names, Part.of(xray(tmp_path, batch)).all("group"), strict=True):
+    names = dict.fromkeys(sample.group for sample in batch.samples)
+    groups = Part.of(xray(tmp_path, batch)).all("group")
+    for name, group in zip(names, groups, strict=True):
         [part] = Part.of(xray(tmp_path, batch, group=str(name))).all("group")
         assert part.texts("arithmetic") == group.texts("arithmetic") and len(names) > 1
 
@@ -88,11 +90,9 @@ def test_a_run_that_scored_nothing_says_so_and_shows_no_gains(tmp_path):
 
 
 def test_a_group_that_ends_alike_is_remarked_upon_and_its_plot_has_all_rollouts(tmp_path):
-    right = rollout([visit(), answer()])
-    rollouts = [right, right, right, rollout([visit(), BROKEN])]  # a malformed end is penalised
-    measured = [[[-2.0], [-1.0]]] * 3 + [[[-2.0], [-1.5]]]
-    outcomes = [1.0, 1.0, 0.0, 0.0]
-    batch = saved_batch(rollouts, [0, 0, 1, 1], outcomes, Recipe.paper(), measured)
+    right, malformed = rollout([visit(), answer()]), rollout([visit(), BROKEN])
+    rollouts = [right, right, right, malformed]  # whose last outcome is its penalty
+    batch = saved_batch(rollouts, [0, 0, 1, 1], [1, 1, 0, 0], Recipe.paper())
     alike, different = Part.of(xray(tmp_path, batch)).all("group")
     assert "All 2 rollouts have the same outcome, 1:" in alike.texts("remark")[0]
     assert not different.all("remark") and alike.get("open") and not different.get("open")
@@ -102,9 +102,7 @@ def test_a_group_that_ends_alike_is_remarked_upon_and_its_plot_has_all_rollouts(
 
 def test_colours_reach_to_the_largest_advantage_of_each_recipe(tmp_path):
     batch = group_of_four()
-    path = xray(tmp_path, replace(batch, step=20))
-    assert "<h1>Rollouts of step-00000020.jsonl</h1>" in path.read_text(encoding="utf-8")
-    page = Part.of(path)
+    page = Part.of(xray(tmp_path, batch))
     for k, name in enumerate(PAPER_FIRST):
         advantages = flat(assign_credit(batch.samples, RECIPES[name]).advantages)
         colours = [shade(a, max(map(abs, advantages))) for a in advantages]
@@ -126,28 +124,37 @@ def test_every_advantage_has_one_of_the_five_strengths_of_colour(largest, share)
 
 
 def test_a_run_of_igpo_without_any_visit_is_no_run_without_gains(tmp_path):
-    made = rollout([search(), answer()])
-    page = Part.of(xray(tmp_path, saved_batch([made, made], [0, 0], [1.0, 0.0], Recipe.paper())))
-    assert "No log P(answer) was measured" not in page.words and "IG-Scale s" not in page.numbers(
-        "paper"
-    )
+    batch = saved_batch([rollout([search(), answer()])], [0], [1.0], Recipe.paper())
+    assert "No log P(answer) was measured" not in Part.of(xray(tmp_path, batch)).words
 
 
 # -------------------------------------------------------------------------------------------- turns
 
 
+def test_the_toy_web_is_said_in_english_beside_its_own_words(tmp_path):
+    question = Question("test-0", "From Bob own boss?", ["pets own cat boss owl"])
+    seen = ["page Bob sings Max sings.", "page Bob own cat boss Eve twin Ida."]
+    made = rollout([search(), visit(), answer("pets own cat boss hen")], seen, question)
+    page = Part.of(xray(tmp_path, saved_batch([made] * 2, [0, 0], [0.0, 1.0], Recipe.paper())))
+    [group] = page.all("group")
+    assert group[0].words == "0: From Bob own boss?\n(the pets of Bob and of Bob's boss)"
+    assert page.facts["true answer"] == "pets own cat boss owl\n(the cat, the boss's owl)"
+    _, opened = group.texts("observation")[:2]
+    assert opened.endswith(" boss Eve twin Ida.\n(Bob: pet cat, boss Eve, twin Ida)")
+
+
 def test_what_was_recorded_of_a_turn_is_shown_whatever_its_text_says(tmp_path):
-    made = rollout([search(), search(), answer()])
+    made = rollout([search(), answer()])
     recorded = replace(made.turns[0], malformed=True, tool_error="timeout", discarded=["duplicate"])
-    made = replace(made, turns=[recorded, *made.turns[1:]])
-    page = Part.of(xray(tmp_path, saved_batch([made], [0], [1.0], Recipe.paper())))
-    first, second, last = page.all("turn")
+    made = replace(made, turns=[recorded, made.turns[1]])
+    batch = saved_batch([made], [0], [1.0], Recipe.paper())
+    first, last = Part.of(xray(tmp_path, batch)).all("turn")
     assert first.texts("notice") == [
         "✗ malformed: recorded as malformed when it was sampled",
         "the tool reported an error: timeout",
         "attempts thrown away: duplicate",
     ]
-    assert second.texts("notice") == ["the very same call as in turn 1"] and not last.all("notice")
+    assert not last.all("notice")
 
 
 # ------------------------------------------------------------------ size, hostile text and refusals
@@ -173,7 +180,7 @@ def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refus
     monkeypatch.setattr("minvenus.report.xray.LARGEST", 1000)
     with pytest.raises(ConfigError, match="training batch with its own numbers: leave out the mod"):
         xray(tmp_path, group_of_four(), scorer=SCORER)
-    with pytest.raises(ConfigError, match="4 rollouts, too many for one page: choose one --group"):
+    with pytest.raises(ConfigError, match="too many rollouts for one page: choose one --group"):
         xray(tmp_path, group_of_four())
 
 

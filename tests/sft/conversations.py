@@ -11,7 +11,6 @@ WORDS = [
 ]
 words = st.sampled_from(WORDS)
 queries = st.lists(st.sampled_from(["a", "b", "c", " a "]), min_size=1, max_size=2)
-NAMES = ["search", "visit", "Search", "PythonInterpreter", "google_scholar"]
 
 
 def think(thought):
@@ -66,23 +65,11 @@ def contents(record):
     return [message["content"] for message in record["messages"]]
 
 
-def readable_turns():
-    """Our own tools, now and then one that does not exist here."""
-    return (
-        st.builds(lambda q: search_turn(*q), queries)
-        | st.builds(lambda u, goal: visit_turn(*u, goal=goal), queries, words)
-        | st.just(think("compute") + call("PythonInterpreter"))
-    )
-
-
-@st.composite
-def tool_turns(draw):
-    name = draw(st.sampled_from(NAMES))
-    keys = ["query", "queries"] if name.lower() == "search" else ["url", "urls", "query", "code"]
-    arguments = {draw(st.sampled_from(keys)): draw(queries | words)}
-    if draw(st.booleans()):
-        arguments["goal"] = draw(words | st.lists(words, max_size=1))
-    return think(draw(words)) + call(name, **arguments)
+readable_turns = (
+    queries.map(lambda query: search_turn(*query))
+    | st.builds(lambda url, goal: visit_turn(*url, goal=goal), queries, words)
+    | st.just(think("compute") + call("PythonInterpreter"))
+)
 
 
 A = call("search", query=["a"])
@@ -151,9 +138,9 @@ observations = st.sampled_from(
 def records(draw):
     """Raw or clean; most are nearly good, so that the late stages see work."""
     good = draw(st.booleans())
-    turns, results, question = readable_turns(), st.just(observation()), "Where?"
+    turns, results, question = readable_turns, st.just(observation()), "Where?"
     if not good:
-        turns |= tool_turns() | st.sampled_from(ODD_TURNS)
+        turns |= st.sampled_from(ODD_TURNS)
         results = observations
         question = draw(st.sampled_from(["Where?", "Which city?", " ", "<tool_response>"]))
     contents = [question]

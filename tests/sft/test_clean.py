@@ -55,7 +55,7 @@ def test_the_system_prompt_is_replaced_added_or_kept():
     assert prompt(record, "template") == "Mine." and prompt(record) == "Be good."
     assert prompt(record | {"messages": record["messages"][1:]}) == "Mine."
     row = raw("Where?", answer_of()) | {"system_prompt": "Row's own."}
-    assert prompt(row, "template") == "Mine." and prompt(row) == "Row's own."
+    assert prompt(row) == "Row's own."
     row["messages"].insert(0, {"role": "system", "content": "Own."})  # a prompt, not the question
     assert contents(clean(row, prompt_mode="row")[0]) == ["Own.", "Where?", answer_of()]
 
@@ -83,10 +83,7 @@ def test_one_wrong_call_among_several_removes_a_clean_turn_and_is_ignored_in_a_r
     assert contents(out)[2] == search_turn("a", thought="two")
 
 
-ADDRESSES = [
-    *({"urls": ["u"]}, {"links": ["u", "u"]}, {"page": " u "}, {"query": "u"}),
-    {"url": [], "uri": "u"},
-]
+ADDRESSES = [{"links": ["u", "u"]}, {"page": " u "}, {"query": "u"}, {"url": [], "uri": "u"}]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +135,6 @@ def of(*texts):
         (of("Q", MIDDLE[0], "<tool_response>", answer_of()), "user_missing_tool_response_at_3"),
         (of("Q", "no thought", observation(), answer_of()), "assistant_missing_think"),
         (of("Q", *MIDDLE, "<THINK>x</THINK>"), "final_assistant_missing_answer"),
-        (of("Q", *MIDDLE, search_turn("b")), "final_assistant_missing_answer"),
         (of("Q", *MIDDLE, answer_of() + call("search")), "final_assistant_contains_tool"),
         (of("Q", think("x"), observation(), answer_of()), "assistant_missing_tool_call"),
         (
@@ -162,13 +158,11 @@ ROLLOUT |= {"answers": ["Rome", "Roma"], "messages": GOOD}
     "record",
     [
         {},
-        {"messages": GOOD},
         {"question": "Q", "messages": GOOD, "gt": " "},
         {"question": 3, "messages": GOOD, "gt": "x"},
         {"meta": {"question": "Q"}, "messages": GOOD},
         {"meta": "Q", "messages": GOOD},
-        {"question": "Q", "messages": GOOD, "gt": ["x"]},
-        *(ROLLOUT | {"answers": answers} for answers in (None, [], [""])),
+        *(ROLLOUT | {"answers": answers} for answers in (None, [""])),
     ],
 )
 def test_a_record_without_question_or_truth_is_dropped(record):
@@ -258,16 +252,15 @@ def trajectory(name):
 @pytest.mark.parametrize("form", ["clean", "raw"])
 @pytest.mark.parametrize("name", TURNS)
 def test_real_trajectories_pass_with_all_their_turns_and_one_nested_answer_is_repaired(name, form):
-    record = trajectory(name)
-    source = record
+    record = source = trajectory(name)
     if form == "raw":
         meta = {"question": record["question"], "answer": record["gt"]}
         source = {"meta": meta, "messages": record["messages"][1:]}
     out, reason, counts = clean(source, prompt_mode="row")
     assert reason is None and counts["turns_in"] == counts["turns_kept"] == TURNS[name]
-    assert out["messages"][1:-1] == record["messages"][1:-1]
-    assert form == "raw" or out["messages"][0] == record["messages"][0], "the row's own prompt"
-    last, final = contents(record)[-1], contents(out)[-1]
+    *before, last = contents(record)
+    *after, final = contents(out)
+    assert after[1:] == before[1:] and (form == "raw" or after[0] == before[0])
     assert counts["messages_repaired"] == (last != final) == (name == "sft_0001")
     if last != final:  # a summary that was in the thought already
         assert format_error(last, final=True) and not format_error(final, final=True)

@@ -12,12 +12,18 @@ from minvenus.config import ConfigError
 from minvenus.files import claimed
 from minvenus.sft import __main__ as command
 from minvenus.sft.__main__ import CleanConfig, run
-from minvenus.sft.clean import clean
-from minvenus.sft.dataset import load, read_records
+from minvenus.sft.dataset import load
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import UNKNOWN
 from tests.scripts import exit_code
-from tests.sft.conversations import contents, of_turns, raw
+from tests.sft.conversations import (
+    answer_of,
+    contents,
+    conversation,
+    observation,
+    of_turns,
+    think,
+)
 
 
 def write(path, rows):
@@ -48,28 +54,23 @@ def test_the_command_worked_by_hand(tmp_path, capsys):
     rows = [of_turns(50, "short"), "garbage", "", of_turns(100, "medium"), of_turns(101, "long")]
     unanswered = of_turns(3)
     unanswered["messages"].pop()
-    rows += ["[1]", {"no": "chat"}, unanswered, '{"a": ']
+    rows += ["[1]", {"no": "chat"}, unanswered]
     source, out = write(tmp_path / "in.jsonl", rows), tmp_path / "out" / "train.jsonl"
     assert ended_with(source, out) == 0
     terminal = capsys.readouterr()
     stats = json.loads((tmp_path / "out" / "stats.json").read_text())
     assert json.loads(terminal.out) == stats
     assert stats["settings"]["in_"] == source and stats["files"] == [source]
-    assert stats["rows"] == {
-        "source": 8,
-        "bad_lines": 3,
-        "stage2_valid": 3,
-        "stage3_correct": 3,
-        "final_resampled": 8,
-    }
+    names = ["source", "bad_lines", "stage2_valid", "stage3_correct", "final_resampled"]
+    assert [stats["rows"][name] for name in names] == [7, 2, 3, 3, 8]
     assert stats["drop_reasons"] == {"missing_question_or_gt": 1, "last_message_not_assistant": 1}
     assert stats["turn_buckets"] == {"<=50": 1, "51-100": 1, ">100": 1}
     assert [stats[f"turns_{name}"] for name in ("in", "kept", "dropped")] == [253, 251, 2]
     assert Counter(row["question"] for row in read(out)) == {"short": 1, "medium": 2, "long": 5}
     assert sorted(p.name for p in out.parent.iterdir()) == [".lock", "stats.json", "train.jsonl"]
     places = [line.split(":")[0] for line in terminal.err.splitlines()]
-    assert places == [f"{source}, line {n}" for n in (2, 6, 9)]
-    examples, _ = load(read_records(out), Tokenizer.tiny(), max_tokens=100_000)
+    assert places == [f"{source}, line {n}" for n in (2, 6)]
+    examples, _ = load(read(out), Tokenizer.tiny(), max_tokens=100_000)
     assert len(examples) == 8, "training reads what is written"
 
 
@@ -81,7 +82,6 @@ def test_the_order_is_a_function_of_the_seed(tmp_path):
 
     assert order(seed=42) == [f"Q{i}" for i in (2, 3, 3, 3, 3, 1, 3, 0, 1)] != order(seed=1)
     assert sorted(order(seed=42)) == sorted(order(seed=1))
-    assert sorted(order(resample=False)) == ["Q0", "Q1", "Q2", "Q3"]
 
 
 def test_a_folder_of_files_is_read_in_the_order_of_their_names_and_not_of_the_disk(
@@ -125,26 +125,21 @@ def test_a_second_process_in_the_same_folder_is_refused_and_changes_nothing(tmp_
 
 
 def test_half_a_character_in_the_name_of_a_tool_loses_no_statistics(tmp_path):
-    strange = of_turns(3)
-    call = '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>'
-    strange["messages"][2]["content"] = "<think>a</think>" + call
-    stats, config = start(tmp_path, [strange])
-    saved = json.loads(config.stats_path.read_text(encoding="utf-8"))
-    assert stats["pruned_tool_name_counts"] == {"\ud800": 1}
-    assert saved["pruned_tool_name_counts"] == {"?": 1}
+    strange = think("a") + '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>'
+    record = conversation("Where?", strange, observation(), answer_of())
+    _, config = start(tmp_path, [record])
+    assert json.loads(config.stats_path.read_text())["pruned_tool_name_counts"] == {"?": 1}
 
 
-def test_nothing_kept_is_said_is_no_success_and_leaves_the_files_of_an_earlier_cleaning(
-    tmp_path, capsys
-):
-    files = tmp_path / "out.jsonl", tmp_path / "stats.json"
-    assert ended_with(write(tmp_path / "good.jsonl", [of_turns(2)]), files[0]) == 0
-    before = [file.read_bytes() for file in files]
+def test_nothing_kept_is_no_success_and_leaves_the_files_of_an_earlier_cleaning(tmp_path, capsys):
+    out, stats = tmp_path / "out.jsonl", tmp_path / "stats.json"
     source = write(tmp_path / "in.jsonl", [of_turns(2, answer="in Rome")])
-    assert ended_with(source, files[0], "--correct", "exact_match") == 2
+    assert ended_with(source, out) == 0
+    before = out.read_bytes(), stats.read_bytes()
+    assert ended_with(source, out, "--correct", "exact_match") == 2
     terminal = capsys.readouterr()
     assert "nothing was kept" in terminal.err and '"answer_not_correct": 1' in terminal.out
-    assert before[0] and before == [file.read_bytes() for file in files]
+    assert before == (out.read_bytes(), stats.read_bytes())
 
 
 @pytest.mark.parametrize("renames", [0, 1])
@@ -182,11 +177,9 @@ def test_a_judge_without_its_settings_is_refused_before_any_work(tmp_path, monke
     [
         ({"in_": ""}, "both --in FILE and --out FILE.jsonl"),
         ({"out": "x.parquet"}, "both --in FILE and --out FILE.jsonl"),
-        ({"in_": "nowhere.jsonl"}, "nowhere.jsonl is no file"),
         ({"in_": "{folder}/empty"}, "empty is no file and no"),
         ({"in_": "{folder}/empty/../in.jsonl", "out": "{input}"}, "must differ"),
         ({"in_": "{folder}/stats.json"}, "must differ"),
-        ({"correct": "maybe"}, "exact_match"),
     ],
 )
 def test_impossible_options_are_refused_before_any_work(tmp_path, change, words):
@@ -216,7 +209,6 @@ def test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart(
     reasons = [("judge_could_not_tell", 2), ("answer_not_correct", 1)]
     assert [*stats["drop_reasons"].items()] == reasons, "the most frequent first"
     assert stats["rows"]["stage2_valid"] == 4 and stats["rows"]["stage3_correct"] == 1
-    assert stats["turn_buckets"] == {"<=50": 1}
     make_grader.assert_called_once_with("judge", tmp_path / "out")
     make_grader.return_value.close.assert_called_once_with()
 
@@ -228,20 +220,20 @@ def test_without_a_true_answer_a_record_can_be_trained_on_but_not_be_found_corre
     assert stats["drop_reasons"] == {"no_true_answer": 1} and len(read(config.out)) == 1
 
 
-def test_the_system_prompt_comes_from_a_file(tmp_path):
-    prompt, row = tmp_path / "prompt.txt", raw(*contents(of_turns(1))[1:]) | {"system_prompt": "?"}
-    prompt.write_text("Mine: {x}\n")
-    for mode, expected in (("template", "Mine: {x}\n"), ("row", "?")):
-        _, config = start(tmp_path, [row], system_prompt=str(prompt), prompt_mode=mode)
+def test_the_system_prompt_comes_from_a_file_or_from_the_row(tmp_path):
+    (tmp_path / "prompt.txt").write_text("Mine: {x}\n")
+    for mode, expected in (("template", "Mine: {x}\n"), ("row", "Be good.")):
+        options = {"system_prompt": str(tmp_path / "prompt.txt"), "prompt_mode": mode}
+        _, config = start(tmp_path, [of_turns(1)], **options)
         assert contents(read(config.out)[0])[0] == expected
 
 
 def test_a_folder_of_parquet_files_gives_the_same_records(tmp_path):
     arrow = pytest.importorskip("pyarrow", reason="the parquet extra is not installed")
     parquet = pytest.importorskip("pyarrow.parquet")
-    rows = [of_turns(2, f"Q{i}") for i in range(70)]  # more than one batch of the reader
+    rows = [of_turns(1, f"Q{i}") for i in range(70)]  # more than one batch of the reader
     (tmp_path / "in").mkdir()
     parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "in" / "train-0.parquet")
     run(CleanConfig(str(tmp_path / "in"), str(tmp_path / "out.jsonl")))
-    written = sorted(read(tmp_path / "out.jsonl"), key=lambda row: int(row["question"][1:]))
-    assert written == [clean(row)[0] for row in rows]
+    written = {row["question"] for row in read(tmp_path / "out.jsonl")}
+    assert written == {row["question"] for row in rows}

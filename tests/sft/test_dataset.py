@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from minvenus.config import ConfigError
-from minvenus.sft.dataset import Example, encode, encode_pieces, load, read_records
+from minvenus.files import read_records
+from minvenus.sft.dataset import Example, encode, encode_pieces, load
 from minvenus.text.tokenizer import Tokenizer
 from tests.sft.conversations import conversation, of_turns
 
@@ -40,8 +41,8 @@ def test_lines_are_read_one_by_one_and_a_broken_one_is_named(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text('{"a": 1}\n\n{"b"\n')
     lines = read_records(path)
-    assert next(lines) == {"a": 1}
-    with pytest.raises(ConfigError, match="line 3 is no record: not JSON"):
+    assert next(lines) == (f"{path}, line 1", {"a": 1})
+    with pytest.raises(ConfigError, match="line 3: not JSON"):
         next(lines)
 
 

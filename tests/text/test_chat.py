@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.experiments.base import NOT_SPECIAL, SPECIAL
-from minvenus.text.chat import CLOSE, OPEN, ChatError, Stream, stream
+from minvenus.text.chat import CLOSE, OPEN, ChatError, Stream, prompt_ids, stream
 from minvenus.text.tokenizer import TAGS
 from tests.text.conftest import library
 
@@ -73,6 +73,17 @@ def test_two_turns_worked_by_hand(tiny):
             message["content"].replace("<think>\n", "<think>").replace("</think>\n", "</think>\n\n")
         )
     assert stream(messages, tiny) == (ids, sampled, spans)
+
+
+def test_a_system_prompt_is_encoded_once_and_not_for_each_of_many_questions(tiny, monkeypatch):
+    encoded = []
+    real = tiny.encode_tagged
+    monkeypatch.setattr(tiny, "encode_tagged", lambda text: encoded.append(text) or real(text))
+    prompts = [prompt_ids(tiny, system, "Who?") for system in ("Be brief.", "Be bold.") * 9]
+    assert encoded == ["system\nBe brief.", "system\nBe bold."]
+    assert prompts[0] == prompts[-2] != prompts[-1]
+    prompts[0].append(7)
+    assert prompt_ids(tiny, "Be brief.", "Who?") == prompts[2], "a stream grows its own list"
 
 
 # ------------------------------------------------------------------------- properties of any stream
@@ -231,40 +242,7 @@ def literal_rendering(messages):
     return out
 
 
-def test_ids_and_mask_are_those_of_the_rendering_encoded_in_one_go(trajectory, qwen):
-    rendering = literal_rendering(trajectory)
-    assert rendering.count("<|im_end|>") == len(
-        trajectory
-    )  # no page spells one, so one-shot encoding is right
-    assert not re.search(
-        r"<think>\n\s*[\r\n]", rendering
-    )  # where our cut would differ: not in this data
-    ids, sampled, spans = stream(trajectory, qwen)
-    assert ids == library(qwen).encode(rendering.removesuffix("\n"), add_special_tokens=False).ids
-    assert qwen.decode(ids) + "\n" == rendering
-    turns = re.findall(r"<\|im_start\|>assistant\n<think>\n(.*?<\|im_end\|>)", rendering, re.DOTALL)
-    assert [qwen.decode(ids[start:end]) for start, end in spans] == turns
-    assert [i for i, chosen in enumerate(sampled) if chosen] == [
-        i for start, end in spans for i in range(start, end)
-    ]
-
-
-def test_a_blank_line_that_opens_a_thought_stays_behind_the_cut(qwen):
-    """The one difference from one-shot encoding: "\\n \\n" is one token there, half of it
-    supplied and half of it sampled."""
-    messages = [
-        {"role": "system", "content": "S"},
-        {"role": "user", "content": "Q"},
-        {"role": "assistant", "content": "<think> \nso</think>\n\nx"},
-    ]
-    ids, _, [(start, end)] = stream(messages, qwen)
-    assert qwen.decode(ids) + "\n" == literal_rendering(messages)
-    assert qwen.decode(ids[start - 2 : start]) == "<think>\n" and qwen.decode(
-        ids[start:end]
-    ).startswith(" \nso")
-    assert (
-        ids
-        != library(qwen)
-        .encode(literal_rendering(messages).removesuffix("\n"), add_special_tokens=False)
-        .ids
-    )
+def test_ids_are_those_of_the_published_rendering_encoded_in_one_go(trajectory, qwen):
+    rendering = literal_rendering(trajectory).removesuffix("\n")
+    ids, _, _ = stream(trajectory, qwen)
+    assert ids == library(qwen).encode(rendering, add_special_tokens=False).ids

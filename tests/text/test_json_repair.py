@@ -130,17 +130,6 @@ def test_an_error_says_what_is_wrong_and_where():
 # -------------------------------------------------------------------------------- widened by chance
 
 
-letters = st.text(st.sampled_from("ab '\"\\\n,:/*é名"), max_size=8)
-python_values = st.recursive(
-    letters | st.integers(), lambda v: st.lists(v) | st.dictionaries(letters, v), max_leaves=20
-)
-
-
-@given(python_values, st.sampled_from(["", ",", " // ' ,\n,", "/* ] */"]))
-def test_python_s_own_spelling_of_a_value_is_read_also_with_a_last_comma_and_comments(value, end):
-    assert loads(f"[{value!r}{end}]") == [value]
-
-
 PIECES = [*"{}[]:,'\"\\/* \n-+.019aeEu$", "//", "/*", "*/", "\\u", "\\x", "true", "null"]
 
 

@@ -115,7 +115,7 @@ def test_an_id_or_a_text_that_stands_for_nothing_is_an_error(tiny):
     for ids in ([0, SIZE], [-1]):
         with pytest.raises(ConfigError, match=f"vocabulary of {SIZE}"):
             tiny.decode(ids)
-    with pytest.raises(ConfigError, match=r"not Unicode.*abc\\udc00"):
+    with pytest.raises(ConfigError, match=r"not Unicode.*LC_ALL=C.UTF-8.*abc\\udc00"):
         tiny.encode_untrusted("abc\udc00")
 
 
@@ -151,9 +151,24 @@ def list_a_tag_as_a_merge(raw):
             changed(lambda raw: raw["model"].update(type="WordPiece")),
         ),
         (
-            f"has {SIZE} ids up to {SIZE}",
+            f"ids must be the whole numbers from 0 to {SIZE - 1}",
             changed(lambda raw: raw["added_tokens"][-1].update(id=SIZE)),
         ),
+        (
+            "ids must be the whole numbers",
+            changed(lambda raw: raw["added_tokens"][-1].update(id=str(SIZE - 1))),
+        ),
+        ("ids must be the whole numbers", changed(lambda raw: raw["model"]["vocab"].update(x="7"))),
+        ("ids must be the whole numbers", changed(lambda raw: raw["model"]["vocab"].update(x=-1))),
+        (
+            "not a tokenizer.json with a BPE model",
+            changed(lambda raw: raw["added_tokens"][-1].pop("id")),
+        ),
+        (
+            "not a tokenizer.json with a BPE model",
+            changed(lambda raw: raw["added_tokens"].append("<think>")),
+        ),
+        ("not a tokenizer.json with a BPE model", changed(lambda raw: raw["model"].pop("vocab"))),
         (
             "not a byte-level tokenizer",
             changed(

@@ -8,7 +8,7 @@ from unittest import mock
 
 from minvenus.agent.observation import Observation, ResultFormat, result_text
 from minvenus.tools import endpoint
-from minvenus.tools.base import ToolCall, ToolResult
+from minvenus.tools.base import ToolResult, start_tool
 
 
 class Server(ThreadingHTTPServer):
@@ -101,4 +101,4 @@ def observed(result: ToolResult, **shown) -> Observation:
 
 def call(tools, name: str, seconds: float = 450.0, **arguments) -> Observation:
     """What a model sees of a call that runs in threads."""
-    return observed(ToolCall(tools, name, arguments, seconds).result())
+    return observed(start_tool(tools, name, arguments, seconds).result())

@@ -13,11 +13,11 @@ from minvenus.tools.base import (
     Failure,
     FailureGuard,
     Text,
-    ToolCall,
     ToolError,
     ToolResult,
     TooManyFailures,
     run_tool,
+    start_tool,
 )
 
 
@@ -77,7 +77,7 @@ def test_tools_that_hang_are_given_up_at_the_deadline():
     stop = threading.Event()
     tools = tools_that(lambda *_: stop.wait(30))
     start = time.monotonic()
-    call = ToolCall(tools, "visit", {"url": ["b", "c"], "goal": ""}, 0.5)
+    call = start_tool(tools, "visit", {"url": ["b", "c"], "goal": ""}, 0.5)
     assert not call.done()
     failure = Failure("timeout", "visit did not return within 0.5 seconds")
     assert call.result().failure == failure and call.done()

@@ -43,24 +43,6 @@ def outcome(cassette, call, live):
         return error.kind, str(error)
 
 
-def test_a_replay_gives_exactly_what_the_recorded_run_saw(tmp_path):
-    file, live = tmp_path / "new" / "tape #1?.sqlite", Counting()
-    calls = [
-        QUERY,
-        ("visit", {"url": "u", "goal": "g"}),
-        ("visit", {"goal": "g", "url": "u"}),
-        ("visit", {"url": "u", "goal": "h"}),
-    ]
-    recording = Cassette(file)
-    seen = [recording.fetch(*call, live) for call in calls]
-    recording.close()
-    assert live.calls == 3  # the repeated visit came from the file
-    assert [path.name for path in file.parent.iterdir()] == [
-        file.name
-    ]  # one file, nothing beside it
-    assert [replayed(file, call) for call in calls] == [[result] * 2 for result in seen]
-
-
 def test_a_failure_is_recorded_as_one_and_asked_again_until_it_succeeds(tmp_path):
     """A replay repeats both. A failure never takes the place of a result."""
     file, recording = tmp_path / "tape", Cassette(tmp_path / "tape")
@@ -108,6 +90,19 @@ def test_a_disk_that_is_full_stops_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite3, "connect", full_disk)
     with pytest.raises(ConfigError, match=r"tape cannot be used any more: .* full"):
         Cassette(tmp_path / "tape").fetch(*QUERY, lambda: ["x" * 100_000])
+
+
+def test_a_disk_that_is_full_before_the_first_call_is_called_so(tmp_path, monkeypatch):
+    connect = sqlite3.connect
+
+    def full_disk(*arguments, **options):
+        db = connect(*arguments, **options)
+        db.execute("PRAGMA max_page_count = 1")
+        return db
+
+    monkeypatch.setattr(sqlite3, "connect", full_disk)
+    with pytest.raises(ConfigError, match=r"judge.sqlite cannot be written: .* full$"):
+        Cassette(tmp_path / "judge.sqlite")
 
 
 def test_threads_that_make_the_same_call_at_once_all_see_what_is_recorded(tmp_path):

@@ -3,21 +3,14 @@
 import json
 import time
 from dataclasses import replace
-from inspect import signature
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError
-from minvenus.settings import AgentConfig
 from minvenus.text.untrusted import restore
-from minvenus.tools import extract
-from minvenus.tools.base import SOFT_SHARE, Extract, ToolError
+from minvenus.tools.base import Extract, ToolError
 from minvenus.tools.extract import PROMPT, Extractor, read_reply
 from minvenus.tools.web import LiveTools
-from minvenus.train.settings import IGPOConfig
 from tests.tools.servers import call, chat, serve
 
 GOOD = '{"rational": "r", "evidence": "founded\\nin 1907", "summary": "In 1907."}'
@@ -167,24 +160,6 @@ def test_a_reply_with_neither_evidence_nor_summary_is_none(reply):
     assert read_reply(reply) is None
 
 
-PIECES = [
-    '{"rational": "',
-    '{"evidence": "',
-    '", "summary": "',
-    '"}',
-    "\\u12",
-    "</think>",
-    "<think>",
-]
-PIECES += ["evidence", "summary:", "//", "null", " word ", *"\"'\n{}[]\\,"]
-
-
-@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map("".join))
-def test_any_reply_gives_two_texts_or_none(reply):
-    found = read_reply(reply)
-    assert found is None or (found.evidence and found.summary)
-
-
 @pytest.mark.parametrize(
     "piece", ['{"evidence": "', '"evidence": "x", ', "{", '"', "\\", "</think>"]
 )
@@ -244,42 +219,20 @@ def test_another_refusal_is_an_error_with_its_text_and_never_a_reason_to_send_le
 # --------------------------------------------------------------------------------------------- time
 
 
-def test_a_slow_model_has_its_own_time_and_the_page_s_time_does_not_count(monkeypatch, names):
+def test_a_slow_model_has_more_time_than_the_page_within_that_of_the_call(monkeypatch, names):
     """With the page's deadline the model would be given up while it thinks."""
     names["a.example"] = ["93.184.216.34"]
 
     def think(h):
-        time.sleep(2.5)
+        time.sleep(2.0)
         h.reply(chat(GOOD))
 
     with serve(lambda h: h.reply("a page", "text/plain")) as reader, serve(think) as model:
-        for variable, value in (("JINA_BASE_URL", reader.url), ("EXTRACT_BASE_URL", model.url)):
-            monkeypatch.setenv(variable, value)
-        tools = LiveTools()
-        extractor = tools.extractor.endpoint
-        assert extractor.seconds == extractor.read_seconds == 300
-        assert tools.reader.seconds + 300 < SOFT_SHARE * 450, (
-            "time for a slow page and its extraction"
-        )
-        for settings in (AgentConfig, IGPOConfig, RolloutLoop):
-            assert signature(settings).parameters["tool_seconds"].default == 450
-        tools.reader = replace(tools.reader, seconds=2.0)
-        result = call(tools, "visit", url=["https://a.example"], goal="year")
-        assert result.error is None and "In 1907." in result.text and len(model.seen) == 1
-        late = call(LiveTools(), "visit", 2.0, url=["https://a.example"], goal="year")
-    assert late.error == "timeout" and "the extraction endpoint did not answer in time" in late.text
-
-
-def test_all_attempts_share_the_deadline(monkeypatch):
-    monkeypatch.setattr(extract, "SECONDS", 2.0)
-
-    def slow(h):
-        h.server.stop.wait(1.2)
-        h.reply(chat("I am not sure."))
-
-    with serve(slow) as model:
+        monkeypatch.setenv("JINA_BASE_URL", reader.url)
         monkeypatch.setenv("EXTRACT_BASE_URL", model.url)
-        began = time.monotonic()
-        with pytest.raises(ToolError, match="in time"):
-            Extractor().extract("a page", "a goal")
-        assert time.monotonic() - began < 30 and len(model.seen) <= 2
+        tools = LiveTools()
+        tools.reader = replace(tools.reader, seconds=1.0)
+        result = call(tools, "visit", url=["https://a.example"], goal="year")
+        late = call(tools, "visit", 1.5, url=["https://a.example"], goal="year")
+    assert result.error is None and "In 1907." in result.text
+    assert late.error == "timeout" and "the extraction endpoint did not answer in time" in late.text

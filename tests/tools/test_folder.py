@@ -7,12 +7,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
 from minvenus.tools.base import Extract, SearchHit, run_tool
-from minvenus.tools.folder import EVIDENCE, Document, FolderTools, bm25, words
+from minvenus.tools.folder import Document, FolderTools, bm25, words
 
 RIVER = (
     "# The river museum\n\nIt shows boats.\nIt was founded in 1907 by Ada Stone.\nIt is cheap.\n"
@@ -58,6 +56,16 @@ def test_files_are_found_by_their_words_and_visited_by_path_as_they_were_when_th
     (folder / "museum.md").unlink()
     os.symlink("/etc/passwd", folder / "museum.md")
     assert tools.visit("./museum.md", "when was it founded").summary == founded
+
+
+def test_names_that_begin_or_end_with_blanks_are_visited_as_they_are_shown(tmp_path):
+    for name in (" boat.md", "boat.md", "deep / boat.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"The boat of {name!r} is old.")
+    tools = FolderTools(tmp_path)
+    for url in found(tools, "boat"):
+        assert tools.visit(url, "boat").summary == f"The boat of {url!r} is old."
+    assert tools.visit("  deep / boat.md\n", "boat").summary.startswith("The boat of 'deep")
 
 
 def test_pages_of_equal_score_are_ordered_by_path_whatever_the_file_system_says(
@@ -130,24 +138,15 @@ def test_two_texts_worked_by_hand():
     texts = [Counter(["red", "fish", "red"]), Counter(["blue"])]
     # N = 2, mean length 2; "red" is in one text: idf = ln(1 + 1.5/1.5) = ln 2;
     # f = 2, |d| = 3: norm = 1.5 (0.25 + 0.75 * 1.5)
-    assert bm25(texts, "red") == {0: pytest.approx(math.log(2) * 2 * 2.5 / (2 + 1.5 * 1.375))}
+    red, fish = 2 * 2.5 / (2 + 1.5 * 1.375), 2.5 / (1 + 1.5 * 1.375)
+    assert bm25(texts, "red") == {0: pytest.approx(math.log(2) * red)}
+    assert bm25(texts, "fish red") == {0: pytest.approx(math.log(2) * (red + fish))}
     assert bm25(texts, "green") == {} and bm25(texts, "red red") == bm25(texts, "red")
 
 
 def test_words_ignore_case_width_and_punctuation_and_chinese_has_one_per_character():
     split = words("The ＲＩＶＥＲ-museum's 2nd_floor, Straße 北京")
     assert split == ["the", "river", "museum", "s", "2nd", "floor", "strasse", "北", "京"]
-
-
-@given(
-    st.lists(st.lists(st.sampled_from("abcde"), max_size=6).map(" ".join), max_size=6),
-    st.sampled_from("abcde"),
-)
-def test_a_text_is_found_exactly_if_it_shares_a_word_and_equal_scores_keep_their_order(texts, word):
-    result = bm25([Counter(text.split()) for text in texts], word)
-    assert sorted(result) == [i for i, text in enumerate(texts) if word in text.split()]
-    assert all(score > 0 for score in result.values())
-    assert list(result) == sorted(result, key=lambda i: (-result[i], i))
 
 
 def test_evidence_has_whole_passages_in_the_order_of_the_page_or_the_summary_says_why_not():
@@ -177,13 +176,3 @@ def test_a_long_line_is_divided_at_sentences_and_a_long_sentence_anywhere():
         "x" * 300,
         "x" * 5,
     ]
-
-
-@given(
-    st.text(st.sampled_from("ab c.\n。"), max_size=3000).filter(str.strip),
-    st.text(st.sampled_from("ab c")),
-)
-def test_an_extract_is_bounded_and_quotes_the_page(text, goal):
-    extract = Document(text).extract(goal)
-    assert extract.evidence and len(extract.evidence) <= EVIDENCE and len(extract.summary) <= 300
-    assert all(line in text for line in extract.evidence.splitlines())

@@ -173,6 +173,22 @@ def test_other_seeds_splits_and_indices_give_other_webs():
     assert make_case(0, "train", 0, (4,)) == made[0]
 
 
+@given(webs, st.sampled_from(["train", "test"]))
+def test_asked_for_the_last_pet_only_the_last_page_has_the_answer(web, split):
+    """The web, the way and the turns are the same."""
+    last = ToyWeb(web.seed, web.hops, train=6, test=6, asks="last")
+    for every, question in zip(web.questions(split), last.questions(split), strict=True):
+        case, same = last.case(question.id), web.case(question.id)
+        assert (case.pages, case.path, case.relations) == (same.pages, same.path, same.relations)
+        assert question.text == every.text.replace("From", "After", 1)
+        pet = case.pages[case.path[-1]].pet
+        assert question.answers == [f"pet {case.relations[-1]} {pet}"]
+        assert every.answers[0].endswith(f" {case.relations[-1]} {pet}")
+        assert last.max_turns(question.id) == web.max_turns(question.id)
+        shown = last.for_question(question.id).case.pages[case.path[-1]]
+        assert f"{case.relations[-1]} {pet}" in shown.text(f"{case.relations[-1]} {shown.title}")
+
+
 @pytest.mark.parametrize("name", ["train-2048", "base-0", "dev-0", "train", "train--1", ""])
 def test_an_unknown_question_is_an_error(name):
     with pytest.raises(KeyError):

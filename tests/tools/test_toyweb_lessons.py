@@ -103,6 +103,23 @@ def test_every_turn_is_well_formed_and_says_what_it_does_and_the_pages_that_were
             assert len(turns(messages)) == web.max_turns(case.question.id)
 
 
+@given(st.integers(0, 10**6), teachers | st.just(Teacher()))
+def test_asked_for_the_last_pet_a_teacher_goes_the_same_way_and_answers_with_that_pet_only(
+    seed, teacher
+):
+    """Pets that it has not read are drawn for both answers."""
+    every = demonstrations(ToyWeb(seed), 8, teacher)
+    last = demonstrations(ToyWeb(seed, asks="last"), 8, teacher)
+    for i, (one, other) in enumerate(zip(every, last, strict=True)):
+        case = ToyWeb(seed, asks="last").case(f"train-{i}")
+        assert other[1]["content"] == case.question.text != one[1]["content"]
+        assert other[2:-1] == one[2:-1]
+        pair = parse_turn(turns(one)[-1]).answer.split()[-2:]
+        assert parse_turn(turns(other)[-1]).answer.split() == ["pet", *pair]
+        if teacher == Teacher():
+            assert exact_match(" ".join(["pet", *pair]), case.question.answers) == 1.0
+
+
 def test_the_same_seeds_give_the_same_demonstrations_and_others_other_ones():
     noisy = Teacher(wrong_result=0.5, wrong_relation=0.5)
     lessons, same, other = (

@@ -94,9 +94,8 @@ def turns_of(play: str, question_id: str, web: ToyWeb) -> list[str]:
     return [*turns, answer(case.question.answers[0] if said == RIGHT else said)]
 
 
-def scripted_engine(config: IGPOConfig, plays):
-    """What to put in Engine's place: rollout i of the j-th question of every step follows
-    plays[j][i]."""
+def script_of(config: IGPOConfig, plays):
+    """What an engine writes: rollout i of the j-th question of every step follows plays[j][i]."""
     web, order = web_of(config), {}
 
     def script(name, turn, attempt):
@@ -107,7 +106,14 @@ def scripted_engine(config: IGPOConfig, plays):
         place = order.setdefault(step, {}).setdefault(question_id, len(order[step]))
         return turns_of(plays[place][int(rollout)], question_id, web)[turn]
 
+    return script
+
+
+def scripted_engine(config: IGPOConfig, plays):
+    """What to put in Engine's place."""
+
     def engine(model, pages, page_size, *_, **__):
+        script = script_of(config, plays)
         return engine_for(script, pages=pages, page_size=page_size, model=model)
 
     return engine

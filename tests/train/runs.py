@@ -23,7 +23,7 @@ from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher
 from minvenus.train import update as updating
 from minvenus.train.optim import adamw, optimizer_step
-from minvenus.train.run import open_run
+from minvenus.train.run import MAY_CHANGE, open_run
 from minvenus.train.settings import SFTConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,17 +98,26 @@ def unexplained_metrics(run: Path) -> set[str]:
     return {name for name in logged if not re.fullmatch(patterns, name)}
 
 
-def content(run) -> dict[str, str | bytes]:
-    """What two runs must have in common: the newest checkpoint, metrics and rollouts byte for byte.
-    Of timing.jsonl and of the clocks in rollouts only what is measured, not how long it took."""
+def content(run) -> dict[str, object]:
+    """Every file of a run, as another with the same settings has it, however often it was stopped.
+
+    What may differ: the lock; pages, which are made from these files; older checkpoints, which
+    depend on where a run was stopped; in run.json what a resumed run may change; in timing.jsonl
+    and in rollouts how long something took.
+    """
     run = Path(run)
     newest = run / "checkpoints" / (run / "latest").read_text().strip()
-    files = [path for path in (*newest.rglob("*"), run / "metrics.jsonl") if path.is_file()]
-    clocks = [*run.glob("timing.jsonl"), *run.glob("rollouts/*")]
-    seconds = re.compile(r'(seconds|second)": [-+.e\d]+')
-    return {str(path.relative_to(run)): path.read_bytes() for path in files} | {
-        str(path.relative_to(run)): seconds.sub(r'\1"', path.read_text()) for path in clocks
-    }
+    files = {}
+    for path in set(filter(Path.is_file, run.rglob("*"))) - {run / ".lock"}:
+        name = str(path.relative_to(run))
+        if path.name == "run.json":
+            settings = json.loads(path.read_text())
+            files[name] = {k: v for k, v in settings.items() if k not in MAY_CHANGE}
+        elif path.name == "timing.jsonl" or path.parent.name == "rollouts":
+            files[name] = re.sub(r'(seconds|second)": [-+.e\d]+', r'\1"', path.read_text())
+        elif path.suffix != ".html" and (newest in path.parents or path.parent == run):
+            files[name] = path.read_bytes()
+    return files
 
 
 def made_up_update(model, optimizer, step: int) -> float:

@@ -1,6 +1,7 @@
 """Checkpoints: everything comes back, nothing is lost on the way, what does not fit is refused."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,11 @@ from safetensors.torch import load_file, save_file
 
 from minvenus.config import ConfigError, read_json
 from minvenus.files import latest_checkpoint, model_fingerprint
+from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.train import checkpoint
 from minvenus.train.optim import adamw
+from minvenus.train.settings import IGPOConfig, SFTConfig
 from tests.train.runs import SMALL, TINY, made_up_update, parameters
 
 
@@ -31,6 +34,18 @@ def save(run, step=2, model_and_optimizer=None):
 
 def names(run):
     return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("config_class", [SFTConfig, IGPOConfig])
+def test_a_tokenizer_with_more_ids_than_the_model_is_refused_before_weights_reach_a_device(
+    config_class, tmp_path, monkeypatch
+):
+    shape = replace(SMALL, vocab_size=TINY.size - 1)
+    weights.save(Qwen3(shape), tmp_path / "start", TINY.files)
+    monkeypatch.setattr(checkpoint, "start_model", lambda *_: pytest.fail("a model is loaded"))
+    words = f"tokenizer of .*start has {TINY.size} tokens, the model {TINY.size - 1}: "
+    with pytest.raises(ConfigError, match=words):
+        checkpoint.load_start(config_class(model=str(tmp_path / "start")))
 
 
 def test_a_restored_run_takes_the_same_next_step_to_the_last_bit(tmp_path):

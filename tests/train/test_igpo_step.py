@@ -7,16 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-import train_igpo
-from minvenus.agent.protocol import final_answer
-from minvenus.evaluation.answers import f1
 from minvenus.igpo.gain import wrap_truth
-from minvenus.igpo.loss import LossConfig
 from minvenus.train.checkpoint import load_reference, load_start
 from minvenus.train.settings import IGPOConfig
 from minvenus.train.update import backward
-from tests.train.igpo_runs import first_step, scored_again, small_igpo, with_gate, write_model
-from tests.train.runs import TINY, gradients, lively_model
+from tests.train.igpo_runs import first_step, small_igpo, write_model
+from tests.train.runs import TINY, gradients
 
 # of the first question one rollout is right, of the second none; the gains of all four visits
 # differ
@@ -136,28 +132,17 @@ def test_at_the_start_every_ratio_is_one_and_the_losss_gradient_is_the_policy_gr
         )
 
 
+def test_a_rollout_that_fills_its_context_without_an_answer_does_not_escape_the_penalty(made):
+    config = replace(made.config, max_context=400, slack=20)
+    step = first_step(config, [["right: right", "search " * 9 + ": right"]] * 2)
+    for answered, full in ((0, 1), (2, 3)):
+        rollout = step.batch.rollouts[full]
+        assert rollout.termination == "token_limit_no_answer" and len(rollout.tokens) <= 400
+        outcomes = [step.credit.rewards[i].outcome for i in (answered, full)]
+        assert outcomes == [1.0, -1.0] and step.credit.advantages[full][-1] < -0.9
+
+
 # ----------------------------------------------------------- what a step samples, scores and grades
-
-
-@pytest.mark.parametrize("policy", ["current", "reference"])
-def test_gains_and_kl_are_at_the_sampling_temperature(made, policy, monkeypatch):
-    """The script's stored log-probs are at temperature 1, so nothing is said about them here."""
-    with_gate(monkeypatch, 100.0)
-    step = first_step(
-        replace(made.config, temperature=0.7, gain_policy=policy, loss=LossConfig(kl_coef=0.1)),
-        PLAYS,
-    )
-    for sample in step.samples:
-        fresh = scored_again(step.model, sample.rollout, step.config.recipe, 0.7)
-        for stored, again in zip(sample.truth_logprobs, fresh, strict=True):
-            assert stored == (again and pytest.approx(again, abs=1e-4))
-    assert step.update()["kl"] == pytest.approx(0.0, abs=1e-6)
-
-
-def test_there_is_no_reference_where_nothing_needs_it_and_adam_is_the_papers(made):
-    assert made.reference is None and made.optimizer.param_groups[0]["betas"] == (0.9, 0.999)
-    step = first_step(replace(made.config, loss=LossConfig(kl_coef=0.1)), PLAYS)
-    assert not any(parameter.requires_grad for parameter in step.reference.parameters())
 
 
 def test_the_reference_of_random_weights_has_those_of_the_start():
@@ -165,27 +150,3 @@ def test_the_reference_of_random_weights_has_those_of_the_start():
     start, _ = load_start(config)
     reference = load_reference(config, start)
     assert reference is not start and reference.head_weight.equal(start.head_weight)
-
-
-def test_the_engine_draws_only_ids_of_the_tokenizer_and_the_start_has_an_engine_where_it_scores(
-    made,
-):
-    engine, scorer = train_igpo.load_engines(made.model, None, TINY, made.config)
-    assert scorer is engine and engine.sampler.width == TINY.size < 768
-    frozen = replace(made.config, gain_policy="reference")
-    engine, scorer = train_igpo.load_engines(made.model, lively_model(), TINY, frozen)
-    assert scorer is not engine and engine.runner.model is made.model
-
-
-def test_an_answer_that_is_half_right_is_graded_by_f1_where_that_is_asked(made):
-    step = first_step(
-        replace(made.config, outcome="f1"), [["right: pets own dog", "right: right"]] * 2
-    )
-    wanted = [
-        f1(final_answer(rollout.turns), rollout.question.answers) for rollout in step.batch.rollouts
-    ]
-    assert (
-        [m.outcome for m in step.batch.samples] == wanted
-        and wanted[1::2] == [1.0, 1.0]
-        and 0 < wanted[0] < 1
-    )

@@ -1,7 +1,9 @@
 """The update of IGPO: GRPO is IGPO without gains, no signal costs nothing and changes nothing,
 divergence stops it in time."""
 
+import math
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 from minvenus.igpo.loss import LossConfig, k3
 from minvenus.train import update as updating
 from minvenus.train.optim import Diverged, optimizer_step
-from minvenus.train.update import Row, backward, igpo_update, summary, with_reference
+from minvenus.train.update import backward, summary, with_reference
 from tests.igpo.strategies import AGGREGATIONS
 from tests.train.igpo_runs import (
     MIXED,
@@ -23,6 +25,7 @@ from tests.train.igpo_runs import (
 )
 from tests.train.runs import gradients, parameters
 
+approx = partial(pytest.approx, rel=1e-4)
 FAILED = [["right: dog", "wrong: dog"], ["wrong: dog", "right: dog"]]
 SEARCHES = [["search: right", "search: dog"], [": dog", "search: right"]]  # no visit, so no gain
 
@@ -93,27 +96,54 @@ def test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATIONS)
-def test_a_group_without_a_signal_does_not_run_and_still_counts_in_the_mean(
-    config, aggregate, monkeypatch
+def test_every_number_of_an_update_by_hand_where_two_of_four_rows_do_not_run(
+    aggregate, config, monkeypatch
 ):
-    step = grpo(config, MIXED, loss=replace(config.loss, aggregate=aggregate))
-    assert [row.has_signal for row in step.rows] == [True, True, False, False]
-    skipped, some = gradient_of(step)
-    monkeypatch.setattr(Row, "has_signal", True)
-    whole, every = gradient_of(step)
-    assert some["tokens"] == sum(len(row.example) for row in step.rows[:2]) < every["tokens"]
-    assert every["loss"] == pytest.approx(some["loss"], abs=1e-6) and every["loss"] != 0.0
-    assert (skipped - whole).norm() < 1e-5 * skipped.norm()
-
-
-def test_means_are_over_the_tokens_that_ran(config):
-    """Two of four rows have no signal: the numbers are those of the other two alone."""
-    step = grpo(config, MIXED)
-    _, some = gradient_of(step)
-    _, alone = gradient_of(step, step.rows[:2])
-    for name in ("entropy", "logprob_gap", "logprob_gap_mean", "approx_kl", "ratio_max"):
-        assert some[name] == pytest.approx(alone[name], rel=1e-6), name
-    assert some["entropy"] > 0.1
+    """Ratios of 2, 1/2, 1.1 and 1 in turn. Means are over the tokens that ran, the loss counts all
+    four rollouts."""
+    with_gate(monkeypatch, 1.0)
+    loss = LossConfig(kl_coef=0.0, clip_low=0.2, clip_high=0.3, dual_clip=1.5, aggregate=aggregate)
+    step = grpo(config, MIXED, loss=loss)
+    new = row_logprobs(step.model, step.rows)
+    ratios = [[(2.0, 0.5, 1.1, 1.0)[k % 4] for k in range(len(row))] for row in new]
+    step.rows = [
+        replace(row, old_logprobs=logp.detach() - torch.tensor(ratio).log())
+        for row, logp, ratio in zip(step.rows, new, ratios, strict=True)
+    ]
+    tokens = sum(map(len, ratios))
+    policy_loss, ran, entropy = 0.0, [], 0.0
+    for row, ratio in zip(step.rows[:2], ratios, strict=False):
+        losses = []
+        for r, a in zip(ratio, row.advantages.tolist(), strict=True):
+            capped = -a * min(max(r, 0.8), 1.3)
+            losses.append(min(max(-a * r, capped), -1.5 * a) if a < 0 else max(-a * r, capped))
+            ran.append((r, a))
+        weights = {
+            "token-mean": 1 / tokens,
+            "seq-mean-token-mean": 1 / len(losses) / 4,
+            "seq-mean-token-sum": 1 / 4,
+        }
+        policy_loss += sum(losses) * weights[aggregate]
+        p = step.model(row.example.tokens.long()[None])[0, :-1].detach().softmax(-1)
+        entropy -= float((p * p.log()).sum(-1)[row.example.sampled[1:]].sum())
+    clipped = [r > 1.3 if a > 0 else r < 0.8 for r, a in ran]
+    gaps = [abs(math.log(r)) for r, _ in ran]
+    norm = gradient_of(step)[0].norm()
+    assert step.update() == {
+        "updates": 1,
+        "tokens": sum(len(row.example) for row in step.rows[:2]),
+        "loss": approx(policy_loss),
+        "policy_loss": approx(policy_loss),
+        "entropy": approx(entropy / len(ran)),
+        "clip_fraction": approx(sum(clipped) / len(ran)),
+        "dual_clip_fraction": approx(sum(r > 1.5 and a < 0 for r, a in ran) / len(ran)),
+        "approx_kl": approx(-sum(math.log(r) for r, _ in ran) / len(ran)),
+        "ratio_min": approx(0.5),
+        "ratio_max": approx(2.0),
+        "logprob_gap": approx(math.log(2)),
+        "logprob_gap_mean": approx(sum(gaps) / len(ran)),
+        "grad_norm": approx(float(norm)),
+    }
 
 
 def test_a_mini_batch_without_a_signal_costs_no_optimiser_step(config):
@@ -192,24 +222,6 @@ def test_gradient_and_numbers_do_not_depend_on_how_rollouts_are_packed(config):
     )
     assert numbers["ratio_max"] > 1.01 and (together - apart).norm() < 1e-5 * together.norm()
     assert others == pytest.approx(numbers, rel=1e-4, abs=1e-6)
-
-
-def test_an_update_takes_advantages_reference_and_settings_of_the_loss_from_the_run(
-    config, monkeypatch
-):
-    step = first_step(replace(config, loss=LossConfig(kl_coef=0.1)), MIXED)
-    seen, real = [], updating.igpo_loss
-    monkeypatch.setattr(updating, "igpo_loss", lambda *inputs: seen.append(inputs) or real(*inputs))
-    loss = LossConfig(clip_low=0.11, clip_high=0.33, dual_clip=7.0, aggregate="token-mean")
-    config = replace(step.config, loss=loss)
-    igpo_update(step.model, step.optimizer, step.batch, step.credit, step.reference, config, 1)
-    [(logprobs, old_logprobs, ref_logprobs, advantages, weights, settings)] = seen
-    assert settings == loss and weights.tolist() == pytest.approx([1 / len(weights)] * len(weights))
-    assert torch.allclose(logprobs, old_logprobs, atol=1e-5)
-    assert torch.allclose(logprobs, ref_logprobs, atol=1e-5), "of the start, which it still is"
-    assert sorted({*advantages.tolist()}) == pytest.approx(
-        sorted({a for row in step.credit.advantages for a in row})
-    )
 
 
 @pytest.mark.parametrize(("clip", "length"), [(1.0, 1.0), (5.0, 5.0), (50.0, 13.0)])
