@@ -122,6 +122,7 @@ IGPO_PRESETS: dict[str, dict] = {
         "max_turns": 200,
         "max_turn_tokens": 8192,
         "max_context": 262_144,
+        "expected_context": 65_536,
         "pages": 16_512,
         "pack_tokens": 262_144,
         "recompute": True,
