@@ -186,44 +186,43 @@ def test_the_table_of_before_and_after_has_the_numbers_of_the_demo():
     assert len(table) == 4 and table == expected
 
 
+def table_of(name: str, title: str) -> dict[str, list[str]]:
+    """Method -> cells of a stored table, whose title begins so; numbers as the documents write
+    them."""
+    lines = printed(name)
+    [start] = [i for i, line in enumerate(lines) if line.startswith(title)]
+    rows = {}
+    for line in lines[start + 2 : lines.index("", start)]:
+        method, *cells = re.split(r"  +", line)
+        rows[method] = [re.sub(r"(?<![.\d])0(?=\.)", "", cell) for cell in cells]
+    return rows
+
+
 def test_the_table_of_methods_has_the_numbers_of_the_comparison():
-    stored: dict[str, list[str]] = {}
-    for title in ("Mean over runs [95 % interval]", "The same, start checkpoints drawn, too"):
-        below = printed("comparison.txt")[printed("comparison.txt").index(title) + 2 :]
-        for line in below[: below.index("")]:
-            method, *cells = re.split(r"  +", line)
-            sign = "+" if " - " in method else ""
-            cells = [re.sub(r"(?<![-\d])0(?=\.)", sign, cell) for cell in cells]
-            stored[method] = [cell.replace("-0.", "-.") for cell in cells]
-    assert f"(accuracy {stored['grpo'][0].split()[0]})" in README
-    methods = {
-        "GRPO": "grpo",
-        "IGPO `paper`": "paper",
-        "IGPO `released`": "released",
-        "IGPO, uncentred / std": "uncentred",
-    }
+    means = table_of("comparison.txt", "Mean over runs")
+    tested = table_of("comparison.txt", "Minus grpo")
+    assert f"(accuracy of the starts {means['grpo'][0].split()[0]})" in README
     expected = []
-    for shown, method in methods.items():
-        _, accuracy, _, _, collapsed = stored[method]
-        expected.append([shown, accuracy, stored.get(f"{method} - grpo", ["", ""])[1], collapsed])
-    rows = re.findall(r"^\| ((?:GRPO|IGPO).*) \|$", README, re.MULTILINE)
+    for method, (_, accuracy, area, *_, failed, _, _) in means.items():
+        minus_grpo = tested[method][0] if method in tested else ""
+        expected.append([f"`{method}`", accuracy, minus_grpo, area, failed])
+    rows = re.findall(r"^\| (`(?:grpo|[a-z_/ ]+ - penalty)` .*) \|$", README, re.MULTILINE)
     assert [[cell.strip() for cell in row.split("|")] for row in rows] == expected
 
 
-def test_what_the_methods_reach_without_penalty_is_what_those_runs_printed():
-    means = "\n".join(printed("no-penalty.txt")).partition("Interquartile")[0]
-    without = dict(re.findall(r"^(\w+)\+no-penalty +\S+ \[.*?\]  0(\.\d+)", means, re.MULTILINE))
-    sentence = "GRPO reaches {grpo}, `paper` {paper} and uncentred gains {uncentred} "
-    assert sentence.format(**without) in " ".join(README.split())
-
-
-def test_what_is_reached_where_right_answers_are_rare_is_what_those_runs_printed():
-    means = "\n".join(printed("sparse.txt")).partition("Interquartile")[0]
-    means = re.sub(r"(?<=[ [])0\.", ".", means)
-    cells = re.findall(r"^[\w+-]+ +(\S+) \[.*?\]  (\S+) (\[\S+ \S+\])", means, re.MULTILINE)
-    _, (start, *grpo), _, (_, *uncentred) = cells
-    sentence = (
-        f"start accuracy {start}, ten runs each, no penalty) GRPO reaches {' '.join(grpo)} and "
-        f"uncentred gains {' '.join(uncentred)}."
-    )
-    assert sentence in " ".join(README.split())
+def test_the_page_of_the_experiment_has_the_numbers_of_the_comparison():
+    page = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8").replace("**", "")
+    page = page.replace("−", "-")
+    for method, (_, accuracy, area, pages, *_, failed, _, _) in table_of(
+        "comparison.txt", "Mean over runs"
+    ).items():
+        shown = f"| `{method}` | {accuracy} | {area} | {pages.split()[0]} | {failed} |"
+        assert shown in page
+    for method, (accuracy, p, holm, area, *_) in table_of("comparison.txt", "Minus grpo").items():
+        [row] = [
+            line
+            for line in page.splitlines()
+            if line.startswith(f"| `{method}` | +") or line.startswith(f"| `{method}` | -")
+        ]
+        assert f"| {accuracy} | {float(p):.3f} | {float(holm):.3f} |".replace("0.", ".") in row
+        assert f"| {area} |" in row
