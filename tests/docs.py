@@ -65,7 +65,7 @@ TESTED = {  # the beginning of a command -> the test that makes the same calls, 
     "make mutants": "tests/mutants/test_mutants.py",
     "make pictures": "tests/experiments/test_pictures.py",
     "make test": "tests/run.py",
-    "make real-model": "tests/experiments/test_real.py",
+    "make real": "tests/experiments/test_real.py",  # and make real-model
     f"{EXPERIMENTS} audit --model runs/smollm2": "tests/experiments/test_real.py",
     f"{EXPERIMENTS} audit": "tests/experiments/test_audit.py",
     f"{EXPERIMENTS} credit": "tests/experiments/test_calculator.py",

@@ -275,6 +275,7 @@ NUMBERS |= {
     "visits": ([3], [4]),
     "IGPOConfig.temperature": ([0.0, 0.0005, NAN], [0.001]),
     "IGPOConfig.max_context": ([0, 4097], [1, 4096]),
+    "expected_context": ([0, 2], [1]),
 }
 
 

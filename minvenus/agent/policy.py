@@ -4,7 +4,7 @@ LocalWriter runs the model in our own engine; RemoteWriter (remote.py) asks a co
 The turn loop uses these methods of both:
 
     fitting(group, opened, length)   how many episodes of a group may be opened beside those that
-                                     are open, if all of them grow to so many tokens
+                                     are open; none of them grows to more than so many tokens
     open(group)                      begin episodes of one group, which share their prompt
     start(episode, max_tokens)       begin a turn after the tokens of episode.stream
     step() -> bool                   do some work; False if there is none to do in this thread
@@ -34,16 +34,19 @@ class LocalWriter:
 
     samples = True
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, sampling: Sampling):
+    def __init__(self, engine: Engine, tokenizer: Tokenizer, sampling: Sampling,
+                 expected_context: int | None = None):
         self.engine = engine
+        self.expected_context = expected_context
         self.tokenizer = tokenizer
         self.sampling = replace(sampling, stop_ids=(*tokenizer.stop_ids, *sampling.stop_ids))
         room = engine.pool.count * engine.pool.page_size
         self.max_context = min(engine.config.max_position_embeddings, room)
 
     def fitting(self, group: list[Episode], opened: list[Episode], length: int) -> int:
-        """How many of the group fit beside `opened` if all grow to `length` tokens; at least one if
-        nothing is open."""
+        """How many of the group fit beside `opened` if all grow to the expected length, which is at
+        most `length`; at least one if nothing is open."""
+        length = min(length, self.expected_context or length)
         least = 0 if opened else 1
         for count in range(len(group), least, -1):
             if self._has_room(opened + group[:count], length):
@@ -51,17 +54,18 @@ class LocalWriter:
         return least
 
     def _has_room(self, episodes: list[Episode], length: int) -> bool:
-        """Whether all fit at full length. Rollouts of one group share the full pages of their
-        prompt, but for its last token: each of them computes that itself."""
+        """Whether all fit at this length, and those that are longer already as they are. Rollouts
+        of one group share the full pages of their prompt, but for its last token: each of them
+        computes that itself."""
         pool = self.engine.pool
+        pages = 0
         shared_pages = {}                             # by group
         for episode in episodes:
-            shared_pages[episode.name] = (episode.stream.prompt_length - 1) // pool.page_size
-
-        pages = sum(shared_pages.values())
-        for episode in episodes:
-            pages += pool.pages_for(length) - shared_pages[episode.name]
-        return pages <= pool.count
+            stream = episode.stream
+            shared = (stream.prompt_length - 1) // pool.page_size
+            shared_pages[episode.name] = shared
+            pages += pool.pages_for(max(length, len(stream.ids))) - shared
+        return pages + sum(shared_pages.values()) <= pool.count
 
     def open(self, group: list[Episode]) -> None:
         """Open a sequence for each episode. The engine appends sampled ids and log-probs to the

@@ -9,10 +9,12 @@
         for episodes in loop.run():         # they have ended, and their pages are still there
             ...
 
-Rollouts are opened in their order, and only while the writer has room for all open ones at full
-length. Otherwise they would lose their pages to each other, and be computed again from the first
-token in every turn. So an open rollout has its pages until the caller has scored it, with one
-exception: scoring others needs pages beyond that, and may take those of one that waits for a tool.
+Rollouts are opened in their order, and only while the writer has room for all open ones at the
+length that it expects of them: max_context, unless it was given another. Otherwise they would lose
+their pages to each other, and be computed again from the first token in every turn. An open rollout
+has its pages until the caller has scored it, with two exceptions: scoring others may take those of
+one that waits for a tool, and where rollouts grow longer than expected the youngest loses its pages
+until there is room again.
 
 The loop has one thread and no lock: between two steps of the writer it polls tool calls and time
 limits. A rollout's random numbers depend on neither room nor timing; its log-probs do, in their

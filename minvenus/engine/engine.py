@@ -30,7 +30,7 @@ from torch import Tensor
 from minvenus.config import ConfigError
 from minvenus.engine.pages import PagePool
 from minvenus.engine.runner import Runner
-from minvenus.engine.sampler import Completion, Noise, Sampler, Sampling
+from minvenus.engine.sampler import Completion, Noise, Sampler, Sampling, select
 from minvenus.engine.scheduler import Counters, Job, Scheduler, Sequence, Work
 from minvenus.model.precision import fill
 
@@ -138,8 +138,19 @@ class Engine:
     def step(self) -> None:
         """One step of everything that is running."""
         if self.scheduler.running():
-            work, hidden = self.runner.run(self.scheduler.schedule())
-            self._finish(work, hidden)
+            with self.runner.threads():
+                self._step()
+
+    def _step(self) -> None:
+        work, hidden, targets = self.runner.run(self.scheduler.schedule())
+        drawing, scoring = uses(work)
+        if scoring:
+            self._score(scoring, hidden, targets)
+        for sequence, new, _ in work:
+            self._commit(sequence, new)
+        if drawing:
+            logits = self.runner.logits(select(hidden, [*drawing]))
+            self.sampler.draw([*drawing.values()], logits)
 
     def turn(self, sequences: list[Sequence], sampling: Sampling) -> list[Completion]:
         """One turn of each sequence, batched."""
@@ -153,6 +164,8 @@ class Engine:
         """n completions of every prompt."""
         if n < 1:
             raise ValueError(f"n must be at least 1 completion per prompt, got {n}")
+        for prompt in prompts:
+            self._check_tokens(prompt)
         sequences: list[Sequence] = []
         try:
             for question, prompt in enumerate(prompts):
@@ -229,49 +242,36 @@ class Engine:
         while any(sequence.job for sequence in sequences):
             self.step()
 
-    def _finish(self, work: list[Work], hidden: Tensor) -> None:
-        """Commit the tokens that ran. Draw and score from hidden [M, hidden], in their order."""
-        drawing: list[tuple[int, Sequence]] = []         # (row of hidden, sequence)
-        scoring: list[tuple[int, Sequence, int]] = []    # (row, sequence, token to score)
-        temperature = 1.0
-        row = 0
-        for sequence, new, _ in work:
-            job = sequence.job
-            end = sequence.num_computed + new
-            for i in range(end - sequence.outputs(new), end):
-                if job.sampling:
-                    drawing.append((row, sequence))
-                else:
-                    scoring.append((row, sequence, sequence.tokens[i + 1]))
-                    temperature = job.temperature        # the same for all of a score_many
-                row += 1
-            self.pool.commit(sequence.block_table, sequence.tokens, new)
-            if not job.sampling and end == job.goal:
-                sequence.job = None
-                if job.source:                           # other forks may need its pages
-                    self.scheduler.free(sequence)
+    def _score(self, scoring: dict[int, Sequence], hidden: Tensor, targets: Tensor) -> None:
+        """Take the log-probs of the targets, which come after these rows of hidden."""
+        temperature = next(iter(scoring.values())).job.temperature       # the same for all
+        logprobs = self.runner.logprobs(select(hidden, [*scoring]), targets, temperature)
+        for sequence, logprob in zip(scoring.values(), logprobs, strict=True):
+            sequence.logprobs.append(logprob)
 
-        if scoring:
-            rows, sequences, targets = map(list, zip(*scoring, strict=True))
-            logprobs = self.runner.logprobs(hidden[rows], targets, temperature)
-            for sequence, logprob in zip(sequences, logprobs, strict=True):
-                sequence.logprobs.append(logprob)
-        if drawing:
-            rows, sequences = map(list, zip(*drawing, strict=True))
-            logits = self.runner.logits(hidden[rows] if scoring else hidden)
-            self.sampler.draw(sequences, logits)
+    def _commit(self, sequence: Sequence, new: int) -> None:
+        """`new` more tokens of the sequence are computed. End its job if that was all of it."""
+        self.pool.commit(sequence.block_table, sequence.tokens, new)
+        job = sequence.job
+        if not job.sampling and sequence.num_computed == job.goal:
+            sequence.job = None
+            if job.source:                               # other forks may need its pages
+                self.scheduler.free(sequence)
 
     # --------------------------------------------------------------------------------------- checks
 
     def _check_request(self, prefix: Sequence | Tokens, lengths: list[int],
                        continuation: Tokens) -> None:
+        computed = 0
         if isinstance(prefix, Sequence):
             self._check_idle(prefix)
+            computed = prefix.num_computed
             prefix = prefix.tokens
+        self._check_tokens(continuation)
+        self._check_tokens(prefix[computed:] + continuation)
         if not lengths or not 1 <= min(lengths) <= max(lengths) <= len(prefix):
             raise ValueError(f"lengths of prefixes must lie in 1 to {len(prefix)}, the number of "
                              f"tokens; got {lengths}")
-        self._check_tokens(continuation)
         self._check_room(max(lengths), len(continuation))
 
     def _check_idle(self, sequence: Sequence) -> None:
@@ -281,6 +281,10 @@ class Engine:
             raise ValueError(f"sequence {sequence.number} is running: wait until its turn ends")
 
     def _check_tokens(self, tokens: Tokens) -> None:
+        """On the host: on a GPU an id outside of the vocabulary would end the process."""
+        if not isinstance(tokens, list | tuple) or not {*map(type, tokens)} <= {int}:
+            raise ValueError(f"need a list of token ids, got {tokens!r:.80}: encode text with the "
+                             "model's tokenizer")
         size = self.config.vocab_size
         if not tokens or min(tokens) < 0 or max(tokens) >= size:
             raise ValueError(f"need at least one token, all in 0 to {size - 1}; got {len(tokens)}, "
@@ -298,3 +302,17 @@ class Engine:
             raise ValueError(f"need {needed} pages of {self.pool.page_size} for {length} tokens "
                              f"and up to {more} more, the pool has {self.pool.count}: raise pages "
                              "or lower max_tokens")
+
+
+def uses(work: list[Work]) -> tuple[dict[int, Sequence], dict[int, Sequence]]:
+    """The sequences that draw from the hidden states of a step, and those that are scored, by the
+    row of each hidden state."""
+    drawing: dict[int, Sequence] = {}
+    scoring: dict[int, Sequence] = {}
+    row = 0
+    for sequence, new, _ in work:
+        rows = range(row, row + sequence.outputs(new))
+        users = drawing if sequence.job.sampling else scoring
+        users.update(dict.fromkeys(rows, sequence))
+        row = rows.stop
+    return drawing, scoring

@@ -8,12 +8,13 @@ K kv heads, D channels of one, V vocabulary.
 """
 
 import math
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from minvenus.engine.decode import DecodeCache, MergedModel
 from minvenus.engine.scheduler import Work
@@ -22,6 +23,7 @@ from minvenus.kernels.logprob import matmul, multiplicand, token_logprobs
 from minvenus.kernels.paged import paged_attention, write_pages
 
 PART = 1024      # tokens that a CPU runs at once: what a layer computes of them stays in its cache
+LARGEST_SMALL = 2**20    # numbers in a model whose operations are too short to be divided
 
 
 class Runner:
@@ -31,6 +33,8 @@ class Runner:
         self.page_size = page_size
         self.device = model.head_weight.device
         self.on_cpu = not uses_triton(self.device)
+        self.is_small = (self.on_cpu and MergedModel.fits(model)
+                         and sum(p.numel() for p in model.parameters()) <= LARGEST_SMALL)
         self.shape = (config.num_hidden_layers, pages, page_size, config.num_key_value_heads,
                       config.head_dim)
         self.make_pages()
@@ -56,9 +60,10 @@ class Runner:
         self.merged: Any = None
         self.best_rows: float = 0                # steps of more sequences want another copy
 
-    def run(self, work: list[Work]) -> tuple[list[Work], Tensor]:
+    def run(self, work: list[Work]) -> tuple[list[Work], Tensor, Tensor]:
         """Compute the tokens of a step and store their keys and values. Returns the work in the
-        order in which it ran, and in that order the hidden states that jobs use [M, hidden]."""
+        order in which it ran, and in that order the hidden states that jobs use [M, hidden] and the
+        tokens that scorings ask for."""
         if self.k_pages is None:
             self.make_pages()
         self._copy_pages(work)
@@ -69,15 +74,40 @@ class Runner:
             work = self.decode_cache.arrange(work)
             tables = [item.sequence.block_table for item in work]
             if self.decode_cache.hold(tables):
-                return work, self._decode(work)
+                return work, *self._decode(work)
 
-        hidden = [self._forward(part) for part in self._parts(work)]
-        return work, torch.cat(hidden)
+        hidden, targets = zip(*self._run_parts(self._parts(work)), strict=True)
+        return work, torch.cat(hidden), torch.cat(targets)
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """A small model's operations run in one thread each, while this lasts.
+
+        Divided among threads they would gain little, and wait for a core that another process
+        keeps busy. Parts of a step run in `workers` threads, each of which takes the next part
+        when it is done. So no number depends on how many there are.
+        """
+        threads = torch.get_num_threads()
+        self.workers = threads if self.is_small else 1
+        if self.workers > 1:
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            if self.workers > 1:
+                torch.set_num_threads(threads)
+
+    def _run_parts(self, parts: list[list[Work]]) -> Iterable[tuple[Tensor, Tensor]]:
+        if self.workers == 1 or len(parts) == 1:
+            return map(self._forward, parts)
+        with ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads,
+                                initargs=(1,)) as pool:
+            return pool.map(self._forward, parts)
 
     def _copy_pages(self, work: list[Work]) -> None:
         copies = [pair for _, _, copies in work for pair in copies]
         if copies:
-            source, target = self._tensor(copies).T
+            source, target = self._tensors(*zip(*copies, strict=True))
             for pages in (self.k_pages, self.v_pages):
                 pages[:, target] = pages[:, source]      # all is read before anything is written
 
@@ -100,9 +130,9 @@ class Runner:
             tokens += item.new
         return parts
 
-    def _decode(self, work: list[Work]) -> Tensor:
+    def _decode(self, work: list[Work]) -> tuple[Tensor, Tensor]:
         """One token of every sequence, on a CPU."""
-        tokens, positions, slots = self._flatten(work)
+        tokens, positions, slots = self._tensors(*self._flatten(work))
         attend_cache = self.decode_cache.attend(positions)
 
         def attend(layer, q, k, v):
@@ -110,39 +140,46 @@ class Runner:
             write_pages(k, v, k_pages, v_pages, slots)
             return attend_cache(layer, q, k, v)
 
-        return self.merged.model(tokens, positions, attend)
+        return self.merged.model(tokens, positions, attend), tokens[:0]
 
-    def _forward(self, work: list[Work]) -> Tensor:
+    @torch.inference_mode()                              # each thread has a mode of its own
+    def _forward(self, work: list[Work]) -> tuple[Tensor, Tensor]:
         """Any tokens of any sequences. In the last layer only those whose hidden state is used are
         queries: the last ones of each sequence."""
-        tokens, positions, slots = self._flatten(work)
-        new = [item.new for item in work]
-        outputs = [item.sequence.outputs(item.new) for item in work]
-        lengths = [item.sequence.num_computed + item.new for item in work]
+        lengths: list[int] = []
+        bounds, output_bounds = [0], [0]
         output_rows: list[int] = []
-        for end, count in zip(accumulate(new), outputs, strict=True):
-            output_rows += range(end - count, end)
+        targets: list[int] = []
+        block_table: list[int] = []
+        width = max(len(item.sequence.block_table.pages) for item in work)
+        for sequence, new, _ in work:
+            length = sequence.num_computed + new
+            outputs = sequence.outputs(new)
+            lengths.append(length)
+            bounds.append(bounds[-1] + new)
+            output_bounds.append(output_bounds[-1] + outputs)
+            output_rows += range(bounds[-1] - outputs, bounds[-1])
+            if not sequence.job.sampling:
+                targets += sequence.tokens[length - outputs + 1:length + 1]
+            block_table += sequence.block_table.pages
+            block_table += [0] * (-len(block_table) % width)
 
-        tables = [torch.tensor(item.sequence.block_table.pages) for item in work]
-        block_table = pad_sequence(tables, batch_first=True).to(self.device)     # [S, pages]
-        device_lengths = self._tensor(lengths)
-        all_queries = self._tensor([0, *accumulate(new)])
-        last_queries = self._tensor([0, *accumulate(outputs)])
-        longest = (max(new), max(lengths))
+        integers = (lengths, bounds, output_bounds, output_rows, targets, block_table)
+        tokens, positions, slots, *tensors = self._tensors(*self._flatten(work), *integers)
+        seen, queries, last_queries, rows, targets_, table = tensors
+        longest = (max(item.new for item in work), max(lengths))
 
         def attend(layer, q, k, v):
             k_pages, v_pages = self.k_pages[layer], self.v_pages[layer]
             write_pages(k, v, k_pages, v_pages, slots)
-            cu_queries = all_queries if len(q) == len(k) else last_queries
-            return paged_attention(q, k_pages, v_pages, block_table, device_lengths, cu_queries,
+            cu_queries = queries if len(q) == len(k) else last_queries
+            return paged_attention(q, k_pages, v_pages, table.view(-1, width), seen, cu_queries,
                                    longest=longest)
 
-        rows = None
-        if len(output_rows) < len(tokens):
-            rows = self._tensor(output_rows)
-        return self.merged.model(tokens, positions, attend, rows)
+        used = rows if len(rows) < len(tokens) else None
+        return self.merged.model(tokens, positions, attend, used), targets_
 
-    def _flatten(self, work: list[Work]) -> tuple[Tensor, Tensor, Tensor]:
+    def _flatten(self, work: list[Work]) -> tuple[list[int], list[int], list[int]]:
         """Tokens, positions and slots of everything that runs, [N] each."""
         size = self.page_size
         tokens: list[int] = []
@@ -155,7 +192,17 @@ class Runner:
             tokens += sequence.tokens[start:start + new]
             positions += new_positions
             slots += [pages[i // size] * size + i % size for i in new_positions]
-        return self._tensor(tokens), self._tensor(positions), self._tensor(slots)
+        return tokens, positions, slots
+
+    def _tensors(self, *lists: Sequence[int]) -> list[Tensor]:
+        """The lists on the device, in one copy that the host does not wait for."""
+        integers: list[int] = []
+        for numbers in lists:
+            integers += numbers
+            integers += [0] * (len(numbers) % 2)    # kernels are compiled for multiples of 16 bytes
+        tensor = torch.tensor(integers, dtype=torch.int64).to(self.device, non_blocking=True)
+        parts = tensor.split([len(numbers) + len(numbers) % 2 for numbers in lists])
+        return [part[:len(numbers)] for part, numbers in zip(parts, lists, strict=True)]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """hidden [B, hidden] -> [B, V] in float32, summed as the trainer does it."""
@@ -167,13 +214,7 @@ class Runner:
         matmul(multiplicand(hidden), multiplicand(weight).T, out)
         return out
 
-    def logprobs(self, hidden: Tensor, targets: list[int], temperature: float) -> list[float]:
+    def logprobs(self, hidden: Tensor, targets: Tensor, temperature: float) -> list[float]:
         """The log-prob of the target after each hidden state [M, hidden]."""
-        ids = self._tensor(targets)
-        logprobs = token_logprobs(hidden, self.model.head_weight, ids, temperature)
+        logprobs = token_logprobs(hidden, self.model.head_weight, targets, temperature)
         return logprobs.tolist()
-
-    def _tensor(self, values: list) -> Tensor:
-        # non_blocking: the device may still be busy, and the host need not wait for it
-        tensor = torch.tensor(values, dtype=torch.int64)
-        return tensor.to(self.device, non_blocking=True)

@@ -20,6 +20,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -103,45 +104,56 @@ class Sampler:
 
     def draw(self, sequences: list, logits: Tensor) -> None:
         """A token for each sequence whose turn runs; logits [S, V]. Those that have the same
-        distribution are drawn together."""
+        distribution are drawn together. The host waits for the device once."""
         alike: dict[tuple, list[int]] = defaultdict(list)
         for row, sequence in enumerate(sequences):
             alike[sequence.job.sampling.distribution].append(row)
 
+        drawn = []                                       # tokens and log-probs, [2, B] each
         for rows in alike.values():
             members = [sequences[row] for row in rows]
-            member_logits = logits if len(alike) == 1 else logits[rows]
-            temperature = members[0].job.sampling.plain_temperature
+            member_logits = select(logits, rows)
             tokens = self.tokens(members, member_logits)
+            temperature = members[0].job.sampling.plain_temperature
             logprobs = plain_logprobs(member_logits, tokens, temperature)
-            for sequence, token, logprob in zip(members, tokens, logprobs, strict=True):
-                sequence.add(token, logprob)
+            drawn.append(torch.stack((tokens.double(), logprobs.double())))     # both are exact
 
-    def tokens(self, sequences: list, logits: Tensor) -> list[int]:
-        """The tokens of sequences with one distribution; tests put others in their place."""
+        all_tokens, all_logprobs = torch.cat(drawn, dim=1).tolist()
+        if not all(map(math.isfinite, all_logprobs)):
+            raise ValueError("no token can be drawn: the logits are not finite; log-probs "
+                             f"{all_logprobs}")
+        order = chain(*alike.values())
+        for row, token, logprob in zip(order, all_tokens, all_logprobs, strict=True):
+            sequences[row].add(int(token), logprob)
+
+    def tokens(self, sequences: list, logits: Tensor) -> Tensor:
+        """The tokens of sequences with one distribution [B]; tests put others in their place."""
         sampling = sequences[0].job.sampling
         written = []
         if sampling.presence_penalty:
             written = [sequence.written for sequence in sequences]
         z = drawn_logits(logits.float(), sampling, self.width, written)           # [B, W]
         if sampling.temperature == 0:
-            return z.argmax(dim=-1).tolist()
+            return z.argmax(dim=-1)
 
         weights = z.softmax(dim=-1)
         noise = [sequence.noise.draw() for sequence in sequences]
-        uniform = torch.tensor(noise, dtype=torch.float64, device=z.device)       # [B]
-        return invert(weights, uniform).tolist()
+        uniform = torch.tensor(noise, dtype=torch.float64)                        # [B]
+        return invert(weights, uniform.to(z.device, non_blocking=True))
 
 
-def plain_logprobs(logits: Tensor, tokens: list[int], temperature: float) -> list[float]:
-    """Log-probs of one token per row under softmax(logits / temperature), logits [B, V]."""
+def select(x: Tensor, rows: list[int]) -> Tensor:
+    """Some rows of x, by numbers that are known to the host: a list as an index would make it wait
+    for the device."""
+    if len(rows) == len(x):
+        return x
+    return torch.stack([x[row] for row in rows])
+
+
+def plain_logprobs(logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+    """Log-probs of one token per row under softmax(logits / temperature): [B, V], [B] -> [B]"""
     logprobs = scaled(logits.float(), temperature).log_softmax(dim=-1)
-    ids = torch.tensor(tokens, device=logits.device)[:, None]
-    token_logprobs = logprobs.gather(1, ids)[:, 0].tolist()
-    if not all(map(math.isfinite, token_logprobs)):
-        raise ValueError("no token can be drawn: the logits are not finite; log-probs "
-                         f"{token_logprobs}")
-    return token_logprobs
+    return logprobs.gather(1, tokens[:, None])[:, 0]
 
 
 def scaled(logits: Tensor, temperature: float) -> Tensor:
@@ -154,9 +166,14 @@ def drawn_logits(logits: Tensor, sampling: Sampling, width: int,
     the ids that each row has in this turn, for the presence penalty."""
     z = logits[:, :width]
     if sampling.presence_penalty:
+        rows: list[int] = []
+        ids: list[int] = []
+        for row, turn in enumerate(written):
+            ids += set(turn)                             # once each
+            rows += [row] * (len(ids) - len(rows))
+        index = torch.tensor((rows, ids), dtype=torch.int64).to(z.device, non_blocking=True)
         z = z.clone()
-        for row, ids in zip(z, written, strict=True):
-            row[list(set(ids))] -= sampling.presence_penalty                      # once each
+        z[tuple(index)] -= sampling.presence_penalty
     z = scaled(z, sampling.plain_temperature)
     if sampling.top_k is not None or sampling.top_p < 1:
         z = keep_most_probable(z, sampling.top_k, sampling.top_p)

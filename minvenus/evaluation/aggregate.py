@@ -136,7 +136,8 @@ def summarise(results: Sequence[RunResult], graded_by: str) -> dict:
     sources = grouped(results, "source").items()
     means = {}
     for name in results[0].numbers:
-        means[name] = fmean(result.numbers[name] for result in results)
+        numbers = [result.numbers[name] for result in results if name in result.numbers]
+        means[name] = fmean(numbers)
     endings = Counter(result.termination for result in results)
     errors = Counter(kind for result in results for kind in result.tool_errors)
     right = [result for result in results if result.correct is True]

@@ -5,6 +5,7 @@
                      agent/record.py writes it, with these keys on top
         run               number of the run among those of its question, from 0
         source            of the question
+        right_pages       the share of them that was visited, null where they are not known
         exact_match       a cheap verdict for the progress line and the X-ray
         settings          what may not change, with fingerprints of questions, system prompt, model
                           and live tools
@@ -92,9 +93,9 @@ class ResultsFile:
         self.path = folder / NAME
         self.settings = settings
         self.runs: dict[tuple[str, int], RunResult] = {}       # by question and number
-        self.path.touch()
         drop_torn_line(self.path)
-        for where, record in read_records(self.path):
+        records = read_records(self.path) if self.path.is_file() else ()
+        for where, record in records:
             try:
                 result = result_of(record)
             except (AttributeError, KeyError, ValueError) as error:
@@ -112,13 +113,14 @@ class ResultsFile:
         self.runs = {key: result for key, result in self.runs.items()
                      if result.termination != "error"}
 
-    def add(self, run: int, rollout: Rollout) -> RunResult:
+    def add(self, run: int, rollout: Rollout, right_pages: float | None = None) -> RunResult:
         """Append a line for a new run."""
         question = rollout.question
         line = rollout_to_json(rollout) | {
             "run": run,
             "source": question.source,
             "exact_match": bool(exact_match(answer_of(rollout), question.answers)),
+            "right_pages": right_pages,
             "settings": self.settings}
         with self.path.open("ab") as file:
             file.write(f"{json.dumps(line)}\n".encode())     # ASCII: lone surrogates have no UTF-8
@@ -164,7 +166,7 @@ def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[Run], con
             for episode in loop.step():
                 rollout = episode.rollout
                 assert rollout is not None
-                result = results.add(running.pop(episode), rollout)
+                result = results.add(running.pop(episode), rollout, right_share(source, rollout))
                 matches.append(result.numbers["exact_match"])
                 progress.show(len(matches), {"exact match": fmean(matches)})
                 guard.add(rollout.error)
@@ -172,8 +174,16 @@ def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[Run], con
         drop_torn_line(results.path)                         # of a full disk
         for episode, run in running.items():
             if episode.rollout is not None:                  # it ended in the step that raised
-                results.add(run, episode.rollout)
+                results.add(run, episode.rollout, right_share(source, episode.rollout))
         progress.end()
+
+
+def right_share(source: QuestionSource, rollout: Rollout) -> float | None:
+    """The share of the question's right pages that was visited; None where they are not known."""
+    [labels], [count] = source.visits([rollout])
+    if count is None:
+        return None
+    return sum(turn.count("right") for turn in labels) / count
 
 
 # -------------------------------------------------------------------------------------------- lines
@@ -190,6 +200,9 @@ def result_of(line: dict) -> RunResult:
     turns = rollout.turns
     answer = answer_of(rollout)
     searches, visits = executed_calls(turns)
+    known = {}
+    if line.get("right_pages") is not None:
+        known["right_pages"] = line["right_pages"]
     return RunResult(
         question=replace(rollout.question, source=line["source"]),
         run=line["run"],
@@ -203,13 +216,16 @@ def result_of(line: dict) -> RunResult:
             "tokens": len(rollout.tokens),
             "seconds": rollout.seconds,
             "exact_match": float(line["exact_match"]),
-            "f1": f1(answer, rollout.question.answers)},
+            "f1": f1(answer, rollout.question.answers),
+            **known},
         tool_errors=[turn.tool_error for turn in turns if turn.tool_error is not None],
         note=rollout.error or "")
 
 
 def drop_torn_line(path: Path) -> None:
     """Cut off what follows the last line end."""
+    if not path.is_file():
+        return
     with path.open("rb") as lines:
         whole = sum(len(line) for line in lines if line.endswith(b"\n"))
     os.truncate(path, whole)

@@ -52,6 +52,8 @@ def named_numbers(summary: dict) -> dict[str, str]:
     rows["ended"] = counted(summary["terminations"])
     for label, words in MEANS.items():
         rows[label] = words.format(**summary["means"])
+    if "right_pages" in summary["means"]:
+        rows["right pages"] = f"{percent(summary['means']['right_pages'])} of the path visited"
     rows["format errors"] = f"{percent(summary['malformed'])} of all turns"
     rows["tool errors"] = counted(summary["tool_errors"]) or "none"
     for name, ratio in summary["browse"].items():

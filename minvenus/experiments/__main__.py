@@ -4,7 +4,17 @@ import signal
 import sys
 
 from minvenus.console import one_line_errors, show_result, table
-from minvenus.experiments import audit, base, calculator, compare, demo, factbook, lab, smollm2
+from minvenus.experiments import (
+    audit,
+    base,
+    calculator,
+    compare,
+    demo,
+    factbook,
+    lab,
+    real,
+    smollm2,
+)
 from minvenus.experiments.methods import PRESETS
 from minvenus.flags import parse_flags
 
@@ -17,6 +27,7 @@ COMMANDS = {                   # name -> the settings of a module with a main(se
     "base": base.BaseConfig,
     "smollm2": smollm2.SmolLM2Config,
     "factbook": factbook.FactbookConfig,
+    "real": real.RealConfig,
 }
 
 

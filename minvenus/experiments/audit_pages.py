@@ -14,7 +14,6 @@ do, so a second table compares the right page with each other one of the same qu
 """
 
 import random
-import re
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +26,7 @@ from minvenus.engine import Engine
 from minvenus.engine.engine import ScoreRequest
 from minvenus.evaluation.questions import open_questions
 from minvenus.experiments.audit_table import Visit, correlated, number, ranks, visit_table
-from minvenus.experiments.factbook import turn
+from minvenus.experiments.factbook import LEAD_IN, linked, lines_to_read, opening, turn, visit
 from minvenus.experiments.results import Table
 from minvenus.igpo.gain import belief, wrap_truth
 from minvenus.igpo.recipes import Recipe
@@ -35,10 +34,10 @@ from minvenus.model import weights
 from minvenus.text.chat import stream
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.almanac import Almanac
+from minvenus.tools.toyweb_lessons import assistant
 from minvenus.types import Question
 
 PAGES, PAGE_SIZE = 512, 16           # of the cache: a path of three hops and its side steps
-NAMED = re.compile(r"(?:: |; )([^:;]+?) [\d.]+(?: km|%)")      # countries in the lists of a page
 
 
 def audit_pages(model: Path, world: Path, count: int) -> str:
@@ -46,10 +45,12 @@ def audit_pages(model: Path, world: Path, count: int) -> str:
     source = open_questions(str(world / "test.jsonl"), f"almanac:{world / 'pages'}")
     by_hops: dict[int, list[Question]] = defaultdict(list)
     for question in source.held_out:
-        if question.pages:
-            by_hops[len(question.pages)].append(question)
+        lines = lines_to_read(question.text)
+        if lines and len(lines) == len(question.pages or []):
+            by_hops[len(lines)].append(question)
     if not by_hops:
-        raise ConfigError(f"no question of {world / 'test.jsonl'} names its pages")
+        raise ConfigError(f"no question of {world / 'test.jsonl'} is one of the factbook command, "
+                          "with its pages")
 
     walker = Walker(model, source.tools)
     parts = []
@@ -64,13 +65,25 @@ def audit_pages(model: Path, world: Path, count: int) -> str:
         differences = difference_table([question_visits for _, question_visits in walks])
         parts += [f"{head}\n{table(visit_table(visits))}", table(differences)]
         everything += visits
-    return "\n\n".join([*parts, f"all: {rank_words(everything)}"])
+    return "\n\n".join([*parts, f"all: {rank_words(everything)}", first_visit_words(everything)])
 
 
 def rank_words(visits: list[Visit]) -> str:
     gains = ranks([visit.gain for visit in visits])
     progress = ranks([visit.progress for visit in visits])
     return f"rank correlation of gain and progress {number(correlated(gains, progress))}"
+
+
+def first_visit_words(visits: list[Visit]) -> str:
+    """Whether uncentred gains pay for beginning, by themselves."""
+    gains = [visit.gain for visit in visits if visit.kind == "right" and visit.hop == 1]
+    mean, error = mean_and_error(gains)
+    sign = "above 0" if mean > 0 else "not above 0: the right first page costs belief"
+    return f"mean gain of a first right visit {mean:+.2f} ± {error:.2f}, {sign}"
+
+
+def mean_and_error(numbers: list[float]) -> tuple[float, float]:
+    return fmean(numbers), pstdev(numbers) / len(numbers) ** 0.5
 
 
 def difference_table(walks: list[list[Visit]]) -> Table:
@@ -85,10 +98,10 @@ def difference_table(walks: list[list[Visit]]) -> Table:
 
     rows = [["right less", "hop", "count", "mean", "error", "positive"]]
     for (kind, hop), numbers in sorted(differences.items()):
-        error = pstdev(numbers) / len(numbers) ** 0.5
+        mean, error = mean_and_error(numbers)
         positive = fmean(number > 0 for number in numbers)
         row = [kind, str(hop), str(len(numbers))]
-        rows.append([*row, f"{fmean(numbers):+.2f}", f"{error:.2f}", f"{positive:.0%}"])
+        rows.append([*row, f"{mean:+.2f}", f"{error:.2f}", f"{positive:.0%}"])
     return rows
 
 
@@ -105,67 +118,52 @@ class Walker:
     def walk(self, question: Question) -> tuple[float, list[Visit]]:
         """The belief on the question alone, and the visits of its path and beside it."""
         pages = question.pages or []
-        messages = [
-            {"role": "system", "content": self.format.prompt},
-            {"role": "user", "content": question.text},
-        ]
+        messages = opening(self.format.prompt, question.text)
         branches = []                # (kind, hop, messages as far as the page)
-        for hop, page in enumerate(pages, start=1):
-            messages = messages + self.call(page, "search", {"query": [page]})
-            for kind, title in self.side_pages(question, hop).items():
-                branches.append((kind, hop, messages + self.visit(page, title)))
-            messages = messages + self.visit(page, page)
+        for hop, (page, line) in enumerate(zip(pages, lines_to_read(question.text), strict=True)):
+            messages = messages + turn(self.almanac, page, "search", {"query": [page]})
+            for kind, title in self.side_pages(question, hop + 1).items():
+                branch = messages + visit(self.almanac, page, title, line)
+                branches.append((kind, hop + 1, branch))
+            messages = messages + visit(self.almanac, page, page, line)
 
         path, starts = self.encode(messages)
-        after_visits = starts[::2]   # a search and a visit at each hop; the first is the question
         wrapped = wrap_truth(question.answers[0], self.tokenizer, self.recipe)
-        requests: list[ScoreRequest] = [(path, after_visits, wrapped.ids)]
+        # a search and a visit at each hop; the first start is after the question
+        requests: list[ScoreRequest] = [(path, starts[::2], wrapped.ids)]
         for _, hop, branch in branches:
             ids, _ = self.encode(branch)
             shared = starts[2 * hop - 1]
             requests.append((path, [shared], ids[shared:] + wrapped.ids))
 
         length = len(wrapped.ids) - wrapped.start
-        on_path, *beside = self.engine.score_many(requests)
-        beliefs = [belief(logprobs[-length:], "log_prob") for logprobs in on_path]
+        beliefs, *beside = [
+            [belief(logprobs[-length:], "log_prob") for logprobs in scores]
+            for scores in self.engine.score_many(requests)
+        ]
         visits = []
         for hop in range(1, len(pages) + 1):
             visits.append(Visit("right", hop, beliefs[hop] - beliefs[hop - 1], 1.0))
-        for (kind, hop, _), [logprobs] in zip(branches, beside, strict=True):
-            gain = belief(logprobs[-length:], "log_prob") - beliefs[hop - 1]
-            visits.append(Visit(kind, hop, gain, 0.0))
+        for (kind, hop, _), [after] in zip(branches, beside, strict=True):
+            visits.append(Visit(kind, hop, after - beliefs[hop - 1], 0.0))
         return beliefs[0], visits
 
     def side_pages(self, question: Question, hop: int) -> dict[str, str]:
         """kind -> title of a page that is not the right one; a kind without any page is absent."""
         path = question.pages or []
-        right = path[hop - 1]
-        near = self.almanac.titles(right)
-        if hop > 1:
-            near = NAMED.findall(self.almanac.pages[path[hop - 2]])
-        wrong = [title for title in near if title in self.almanac.pages and title not in path]
-        far = [title for title in self.almanac.pages
-               if title not in (*path, *near, *self.almanac.titles(right))]
-
+        results = self.almanac.titles(path[hop - 1])
+        near = results if hop == 1 else linked(self.almanac, path[hop - 2])
+        known = {*path, *near, *results}
+        choices = {
+            "wrong": [title for title in near if title not in path],
+            "repeated": path[hop - 2 : hop - 1] if hop > 1 else [],
+            "unrelated": [title for title in self.almanac.pages if title not in known],
+        }
         rng = random.Random(f"{question.text} {hop}")
-        pages = {}
-        if wrong:
-            pages["wrong"] = rng.choice(wrong)
-        if hop > 1:
-            pages["repeated"] = path[hop - 2]
-        if far:
-            pages["unrelated"] = rng.choice(far)
-        return pages
-
-    def visit(self, right: str, title: str) -> list[dict]:
-        return self.call(right, "visit", {"url": [title], "goal": "the answer"})
-
-    def call(self, right: str, name: str, arguments: dict) -> list[dict]:
-        return turn(f"I need the page of {right}.", name, arguments, self.almanac)
+        return {kind: rng.choice(titles) for kind, titles in choices.items() if titles}
 
     def encode(self, messages: list[dict]) -> tuple[list[int], list[int]]:
         """The ids as far as the next turn, and where each turn begins, the next one too."""
-        closing = {"role": "assistant", "content": f"<think>\n{self.format.lead_in}\n</think>\n-"}
-        ids, _, spans = stream([*messages, closing], self.tokenizer)
+        ids, _, spans = stream([*messages, assistant(LEAD_IN, "-")], self.tokenizer)
         starts = [start for start, _ in spans]
         return ids[:starts[-1]], starts

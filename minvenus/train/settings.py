@@ -141,6 +141,9 @@ class IGPOConfig:
     pages: int = setting(6144,
         "of the cache, 16 tokens each: 128 rollouts of the tiny model at once", heading="memory",
         least=1)
+    expected_context: int | None = setting(None,
+        "tokens that a rollout is expected to grow to; so many begin as fit; none = max_context",
+        least=1)
     pack_tokens: int = setting(4096, "tokens of one training forward at most; changes no result",
         least=1)
     recompute: bool = setting(False,
@@ -175,6 +178,11 @@ class IGPOConfig:
             raise ConfigError(
                 f"pack_tokens {self.pack_tokens} must hold a rollout of "
                 f"max_context {self.max_context}"
+            )
+        if self.expected_context and self.expected_context > self.max_context:
+            raise ConfigError(
+                f"expected_context {self.expected_context} is more than "
+                f"max_context {self.max_context}: lower it"
             )
         if self.judge and self.outcome != "em":
             raise ConfigError(

@@ -10,7 +10,7 @@ N tokens of a pack, M trained ones among them; m trained ones of a sequence.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -32,6 +32,7 @@ from minvenus.train.parallel import gather
 from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.types import Rollout
 
+PER_TOKEN = ("clip_fraction", "dual_clip_fraction", "approx_kl", "entropy", "logprob_gap_mean")
 EXTREMES = {"ratio_min": min, "ratio_max": max, "logprob_gap": max}
 Stats = dict[str, float]
 LossInputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
@@ -40,7 +41,7 @@ GAPS = ("logprob_gap", "logprob_gap_mean")    # of engine and trainer: before th
 
 def pack_logprobs(model: Qwen3, pack: Pack, temperature: float = 1.0, entropy: bool = False):
     """Log-probs [M] of the trained tokens of a pack; with `entropy`, (log-probs, entropies)."""
-    tokens = pack.tokens.to(model.head_weight.device)
+    tokens = pack.tokens.to(model.head_weight.device, non_blocking=True)
     dtype = precision_of(model).compute
     return model.logprobs(tokens, pack.cu_seqlens, pack.sources, temperature, entropy, dtype)
 
@@ -55,7 +56,7 @@ def sft_losses(model: Qwen3, examples: list[Example], config: SFTConfig) -> Iter
     for pack in rank_packs(examples, config.pack_tokens):
         weights = token_weights(pack.segments, aggregate, len(examples), tokens)
         logprobs = pack_logprobs(model, pack)
-        yield -(weights.to(logprobs) * logprobs).sum()
+        yield -(weights.to(logprobs, non_blocking=True) * logprobs).sum()
 
 
 def sft_step(model: Qwen3, optimizer, examples: list[Example], rate: float,
@@ -173,7 +174,7 @@ def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> Stats:
         pack_stats.append(statistics(loss, entropies, inputs, config))
 
     trained = sum(row.example.trained for row in rows)
-    stats = minibatch_statistics(gather(pack_stats), trained, config)
+    stats = combined(gather(pack_stats), PER_TOKEN, trained)
     if not math.isfinite(stats["loss"]):
         raise Diverged(f"the loss is {stats['loss']}: look at the last lines of metrics.jsonl for "
                        "a ratio, a KL or a gradient norm that grew, and lower the learning rate")
@@ -181,19 +182,16 @@ def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> Stats:
 
 
 def loss_inputs(rows: list[Row], logprobs: Tensor, weights: Tensor) -> LossInputs:
-    """The tensors of igpo_loss, [M] each, of the rows of a pack."""
-    device = logprobs.device
-    old_logprobs = torch.cat([row.old_logprobs for row in rows])
-    advantages = torch.cat([row.advantages for row in rows])
+    """The tensors of igpo_loss, [M] each, of the rows of a pack. The host waits for no copy."""
     references = [row.ref_logprobs for row in rows if row.ref_logprobs is not None]
-    ref_logprobs = torch.cat(references).to(device) if references else None
-    return (
-        logprobs,
-        old_logprobs.to(device),
-        ref_logprobs,
-        advantages.to(device),
-        weights.to(device),
+    columns = (
+        torch.cat([row.old_logprobs for row in rows]),
+        torch.cat(references) if references else None,
+        torch.cat([row.advantages for row in rows]),
+        weights,
     )
+    device = logprobs.device
+    return logprobs, *(x if x is None else x.to(device, non_blocking=True) for x in columns)
 
 
 @torch.no_grad()
@@ -218,34 +216,29 @@ def statistics(loss: Tensor, entropies: Tensor, inputs: LossInputs, config: IGPO
     """The numbers of a pack: sums over its tokens, or extremes."""
     logprobs, old_logprobs, *_ = inputs
     gaps = (logprobs - old_logprobs).abs()
-    tensors = {
+    stats = {
         "loss": loss,
         "entropy": entropies.sum(),
         "logprob_gap_mean": gaps.sum(),
         "logprob_gap": gaps.max(),
+        **loss_stats(*inputs, config.loss),
     }
-    numbers = torch.stack([*tensors.values()]).tolist()        # one wait for the device
-    return dict(zip(tensors, numbers, strict=True)) | loss_stats(*inputs, config.loss)
-
-
-def minibatch_statistics(packs: list[Stats], tokens: int, config: IGPOConfig) -> Stats:
-    """The numbers of a mini-batch from those of its packs; means are over `tokens` tokens."""
-    stats = added(packs)
     stats["clip_fraction"] = stats.pop("clipped")
     stats["dual_clip_fraction"] = stats.pop("dual_clipped")
-    for name in ("clip_fraction", "dual_clip_fraction", "approx_kl", "entropy", "logprob_gap_mean"):
-        stats[name] /= tokens
     if not config.loss.kl_coef:
         del stats["kl"]
-    return stats
+    numbers = torch.stack([x.double() for x in stats.values()])
+    return dict(zip(stats, numbers.tolist(), strict=True))     # the one wait for the device
 
 
-def added(parts: list[Stats]) -> Stats:
-    """The sums of the numbers of several parts, or their extremes."""
+def combined(parts: list[Stats], means: Collection[str], count: int) -> Stats:
+    """The sums of the numbers of several parts, or their extremes; `means` are sums / count."""
     stats = {}
     for name in parts[0]:
         combine = EXTREMES.get(name, sum)
         stats[name] = combine([part[name] for part in parts])
+        if name in means:
+            stats[name] /= count
     return stats
 
 
@@ -253,12 +246,9 @@ def summary(updates: list[Stats]) -> Stats:
     """The numbers of all optimiser steps: means, but all tokens, extremes, and the first gaps."""
     if not updates:
         return {"updates": 0, "tokens": 0}
-    stats = added(updates)
-    for name in stats:
-        if name not in ("tokens", *EXTREMES):
-            stats[name] /= len(updates)
+    means = updates[0].keys() - {"tokens", *EXTREMES}
     first_gaps = {name: updates[0][name] for name in GAPS}
-    return stats | first_gaps | {"updates": len(updates)}
+    return combined(updates, means, len(updates)) | first_gaps | {"updates": len(updates)}
 
 
 def check_gap(model: Qwen3, rows: list[Row], gap: float) -> None:

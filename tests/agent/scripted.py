@@ -9,6 +9,8 @@ import threading
 import time
 from itertools import chain
 
+import torch
+
 from minvenus.agent.policy import LocalWriter
 from minvenus.agent.prompt import AgentFormat, Notices
 from minvenus.agent.rollout import RolloutLoop
@@ -83,7 +85,7 @@ def engine_for(script, pages=1200, page_size=32, model=MODEL, **options) -> Engi
                 wanted[sequence] = ids_of(script(name, number, attempts[name, number]))
             turn = wanted[sequence]
             tokens.append(turn[min(len(done), len(turn) - 1)])
-        return tokens
+        return torch.tensor(tokens)
 
     engine = Engine(model, pages=pages, page_size=page_size, vocab_limit=TOKENIZER.size, **options)
     engine.sampler.tokens = draw

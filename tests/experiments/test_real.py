@@ -1,23 +1,27 @@
-"""From a GGUF file and countries in JSON to a trained model: one step of SFT, one of IGPO."""
+"""From a GGUF file and countries in JSON to trained models: one step of SFT, one of each method."""
 
+import importlib
 import json
 import re
+from dataclasses import replace
 from importlib import metadata
 
 import pytest
 
-import train_igpo
-import train_sft
 from minvenus.agent.prompt import read_format
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.console import table
-from minvenus.experiments import countries, factbook, smollm2
+from minvenus.experiments import compare, countries, factbook, real, smollm2
 from minvenus.experiments.audit import AuditConfig
 from minvenus.experiments.audit import main as audit
-from minvenus.experiments.audit_pages import Walker, difference_table
+from minvenus.experiments.audit_pages import Walker, difference_table, first_visit_words
 from minvenus.experiments.audit_table import Visit
+from minvenus.experiments.compare import flags_of, trained
+from minvenus.experiments.real import RealConfig
 from minvenus.files import read_jsonl
+from minvenus.flags import parse_flags
 from minvenus.igpo.gain import belief, wrap_truth
+from minvenus.settings import EvalConfig, InferConfig
 from minvenus.text.chat import stream
 from minvenus.tools.almanac import Almanac
 from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
@@ -48,48 +52,11 @@ def folder(tmp_path_factory):
     return folder
 
 
-def train_one_step(folder, max_tokens):
-    """SFT, then IGPO; the metrics of the latter."""
-    small = {"steps": 1, "evaluate_every": 1, "device": "cpu"}
-    sft = SFT_PRESETS["smollm2"] | {"max_tokens": max_tokens, "batch": 1, "validation": 1, **small}
-    sft |= {"model": str(folder / "model"), "out": str(folder / "sft")}
-    data = str(folder / "world" / "demonstrations.jsonl")
-    start = train_sft.main(SFTConfig(preset="smollm2", data=data, **sft))
-    assert read_format(start) == read_format(folder / "model"), "prompt and limits go along"
-    assert not ModelConfig.from_json(start).qk_norm
-
-    igpo = IGPO_PRESETS["smollm2"] | {"questions": 1, "group": 2, "max_turns": 2, **small}
-    igpo |= {"max_turn_tokens": 8, "evaluate_questions": 1, "model": str(start)}
-    tools = f"almanac:{folder / 'world' / 'pages'}"
-    data = str(folder / "world" / "train.jsonl")
-    out = str(folder / "igpo")
-    train_igpo.main(IGPOConfig(preset="smollm2", data=data, tools=tools, out=out, **igpo))
-    [row] = read_jsonl(folder / "igpo" / "metrics.jsonl")
-    return row
-
-
-def test_one_step_of_sft_and_one_of_igpo_run_from_end_to_end(folder, capsys):
-    row = train_one_step(folder, max_tokens=4096)
-    assert row["right_pages"] == row["test_right_pages"] == 0.0, "known, and not found by chance"
-
-
-def test_the_same_with_the_packages(tmp_path, capsys):
-    for package in (smollm2.PACKAGE, countries.PACKAGE):
-        if not list(metadata.distributions(name=package)):
-            pytest.skip(f"{package} is not installed: make real-model")
-    smollm2.main(smollm2.SmolLM2Config(out=str(tmp_path / "model")))
-    world = {"out": str(tmp_path / "world"), "demonstrations": 2}
-    factbook.main(factbook.FactbookConfig(**world))
-    shape = ModelConfig.preset("smollm2-135m")
-    assert ModelConfig.from_json(tmp_path / "model") == shape
-    row = train_one_step(tmp_path, max_tokens=1536)
-    assert row["turns"] == 2 and row["outcome"] == 0.0
-
-
 def test_a_gain_is_that_of_the_whole_conversation_read_anew(folder):
     walker = Walker(folder / "model", Almanac(folder / "world" / "pages"))
     path = ["Alma", "Bria"]
-    question = Question("q", "What is the capital?", ["Briaville"], pages=path)
+    chain = factbook.Chain(path, ["land borders", "capital"], "Briaville")
+    question = Question("q", chain.text, [chain.answer], pages=path)
     first, visits = walker.walk(question)
     kinds = [(visit.kind, visit.hop, visit.progress) for visit in visits]
     assert kinds == [
@@ -105,11 +72,10 @@ def test_a_gain_is_that_of_the_whole_conversation_read_anew(folder):
 
     def belief_after(pages):
         """Of a conversation that searches for the path's page and visits these."""
-        messages = [{"role": "system", "content": walker.format.system}]
-        messages.append({"role": "user", "content": question.text})
-        for right, page in zip(path, pages, strict=False):
-            messages += walker.call(right, "search", {"query": [right]})
-            messages += walker.visit(right, page)
+        messages = factbook.opening(walker.format.prompt, question.text)
+        for right, page, line in zip(path, pages, chain.lines, strict=False):
+            messages += factbook.turn(walker.almanac, right, "search", {"query": [right]})
+            messages += factbook.visit(walker.almanac, right, page, line)
         answer = {"role": "assistant", "content": "<think>\nx\n</think>\ny"}
         ids, _, spans = stream([*messages, answer], walker.tokenizer)
         [logprobs] = walker.engine.score(ids[: spans[-1][0]], [wrapped.ids])
@@ -141,8 +107,11 @@ def test_the_right_page_is_compared_with_the_others_of_its_question_and_hop():
 def test_the_audit_has_a_table_for_each_number_of_hops(folder, tmp_path):
     world = {"model": str(folder / "model"), "world": str(folder / "world")}
     text = audit(AuditConfig(**world, questions=3))
-    *parts, total = text.split("\n\n")
+    *parts, total, first = text.split("\n\n")
     assert total.startswith("all: rank correlation of gain and progress ")
+    number = r"\d+\.\d\d"
+    words = rf"mean gain of a first right visit [-+]{number} ± {number}, (not )?above 0"
+    assert re.match(words, first)
     for part, differences in zip(parts[::2], parts[1::2], strict=True):
         assert differences.startswith("right less  hop  count")
         words = r"1 (\d)-hop questions, log P\(truth \| question\) -\d+\.\d\d per token, rank .*"
@@ -150,7 +119,134 @@ def test_the_audit_has_a_table_for_each_number_of_hops(folder, tmp_path):
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "a.txt").write_text("Ann")
     (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": "Ann"}\n')
-    with pytest.raises(ConfigError, match=r"no question of .*test\.jsonl names its pages"):
+    with pytest.raises(ConfigError, match=r"no question of .*test\.jsonl is one of the factbook"):
         audit(AuditConfig(model=world["model"], world=str(tmp_path)))
     with pytest.raises(ConfigError, match="--world FOLDER needs --model FOLDER"):
         AuditConfig(run="r", world=world["world"])
+
+
+def test_the_mean_gain_of_a_first_right_visit_is_over_all_questions_and_no_other_visit():
+    visits = [Visit("right", 1, 1.0, 1.0), Visit("right", 1, -0.5, 1.0), Visit("wrong", 1, 9, 0.0)]
+    words = first_visit_words([*visits, Visit("right", 2, 9.0, 1.0)])
+    assert words == "mean gain of a first right visit +0.25 ± 0.53, above 0"  # .75 / sqrt(2)
+    words = first_visit_words(visits[1:])
+    assert "visit -0.50 ± 0.00, not above 0: the right first page costs belief" in words
+
+
+# -------------------------------------------------------------------------------------- make real
+
+SCRIPTS = {  # script -> its settings, its presets, what makes it small
+    "train_sft.py": (
+        SFTConfig,
+        SFT_PRESETS,
+        {"max_tokens": 4096, "pack_tokens": 4096, "batch": 1, "validation": 1},
+    ),
+    "train_igpo.py": (
+        IGPOConfig,
+        IGPO_PRESETS,
+        {"questions": 1, "group": 2, "max_turns": 2, "max_turn_tokens": 8},
+    ),
+    "eval.py": (EvalConfig, {}, {"max_turns": 2, "max_new_tokens": 8}),
+    "infer.py": (InferConfig, {}, {"max_turns": 2, "max_new_tokens": 8}),
+}
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    """Scripts run in this process, and small. Gives (script, settings) of each."""
+    seen = []
+
+    def run_all(script, jobs, at_once=1, logs=None):
+        for name, settings in jobs.items():
+            config, presets, small = SCRIPTS[script]
+            parsed = parse_flags(config, flags_of(settings | small), presets=presets)
+            seen.append((script, settings))
+            importlib.import_module(script.removesuffix(".py")).main(parsed)
+            yield name
+
+    monkeypatch.setattr(compare, "run_all", run_all)
+    monkeypatch.setattr(real, "run_all", run_all)
+    return seen
+
+
+def small_config(folder, out, methods):
+    folders = {"model": folder / "model", "world": folder / "world", "out": out}
+    return RealConfig(
+        **{name: str(path) for name, path in folders.items()},
+        methods=methods,
+        sft_steps=1,
+        steps=1,
+        watched=1,
+        tested=3,
+        audited=3,
+    )
+
+
+def test_the_experiment_from_the_first_audit_to_the_page(folder, tmp_path, commands, capsys):
+    config = small_config(folder, tmp_path / "out", "grpo, uncentred")
+    printed = real.main(config)
+    out = tmp_path / "out"
+    scripts, settings = zip(*commands, strict=True)
+    assert scripts == (
+        "train_sft.py", "eval.py", "train_igpo.py", "train_igpo.py", "eval.py", "eval.py",
+        "infer.py",
+    )
+    _, _, grpo, uncentred, *_ = settings
+    same = dict(grpo), dict(uncentred)
+    for one in same:
+        del one["out"], one["recipe"]
+    assert same[0] == same[1], "the same start, questions, seed and budget"
+    assert (grpo["recipe"], uncentred["recipe"]) == ("grpo", "uncentred")
+
+    [row] = read_jsonl(out / "uncentred-1" / "metrics.jsonl")
+    assert row["right_pages"] == row["test_right_pages"] == 0.0, "known, and not found by chance"
+    held_out, *rest = read_jsonl(out / "questions.jsonl")
+    assert held_out == read_jsonl(folder / "world" / "test.jsonl")[0]
+    train = read_jsonl(folder / "world" / "train.jsonl")
+    assert rest == [row for row in train if row["source"] != "1-hop"]
+    shown = capsys.readouterr().out
+    for name in ("start", "sft"):
+        text = (out / f"audit-{name}.txt").read_text()
+        assert "mean gain of a first right visit" in text and text in shown
+    text = (out / "results.txt").read_text()
+    assert printed.startswith(text.rstrip())
+    head, sft, *models = text.splitlines()[1:5]
+    assert head.split()[:2] == ["model", "accuracy"] and "right pages" in head
+    assert sft.startswith("sft ")
+    assert [row.split()[0] for row in models] == ["grpo-1", "uncentred-1"]
+    for page in ("report.html", "xray.html"):
+        assert str(out / page) in printed and (out / page).stat().st_size > 5000
+
+    contents = {file: file.read_bytes() for file in out.rglob("*.jsonl")}
+    real.main(config)
+    assert contents == {file: file.read_bytes() for file in out.rglob("*.jsonl")}, "nothing twice"
+    with pytest.raises(ConfigError, match="plan.json says steps 1, now it is 2"):
+        real.main(replace(config, steps=2))
+    commands.clear()
+    real.main(replace(config, seeds=2))
+    assert [settings["seed"] for script, settings in commands if script == "train_igpo.py"] == [
+        1, 1, 2, 2,
+    ]
+
+
+def test_with_the_packages_the_same_runs_on_the_real_model(tmp_path, commands, capsys):
+    for package in (smollm2.PACKAGE, countries.PACKAGE):
+        if not list(metadata.distributions(name=package)):
+            pytest.skip(f"{package} is not installed: make real-model")
+    smollm2.main(smollm2.SmolLM2Config(out=str(tmp_path / "model")))
+    factbook.main(factbook.FactbookConfig(out=str(tmp_path / "world"), demonstrations=2))
+    assert ModelConfig.from_json(tmp_path / "model") == ModelConfig.preset("smollm2-135m")
+    real.main(small_config(tmp_path, tmp_path / "out", "uncentred"))
+    start = trained(tmp_path / "out" / "sft", 1)
+    assert read_format(start) == read_format(tmp_path / "model"), "prompt and limits go along"
+    assert not ModelConfig.from_json(start).qk_norm
+    [row] = read_jsonl(tmp_path / "out" / "uncentred-1" / "metrics.jsonl")
+    assert row["turns"] == 2 and row["outcome"] == 0.0
+
+
+def test_a_missing_model_or_world_names_its_make_target(folder, tmp_path):
+    with pytest.raises(ConfigError, match="nowhere has no config.json: make real-model"):
+        real.main(RealConfig(model="nowhere", out=str(tmp_path)))
+    with pytest.raises(ConfigError, match="nowhere has no manifest.json: make real-model"):
+        real.main(RealConfig(model=str(folder / "model"), world="nowhere", out=str(tmp_path)))
+    assert not [*tmp_path.iterdir()]

@@ -143,8 +143,10 @@ def test_every_kind_of_block_gives_the_numbers_that_were_stored(converted):
 def test_the_checkpoint_has_the_weights_under_our_names_and_q_and_k_in_our_order(converted):
     folder, numbers = converted
     state = weights.load(folder / "model").state_dict()
+    embeddings = state["model.embed_tokens.weight"]
+    rows = [*range(3), *range(9, len(TOKENS))]  # all but those of the tags
+    assert torch.equal(embeddings[rows], torch.from_numpy(numbers["token_embd.weight"])[rows])
     pairs = {
-        "model.embed_tokens.weight": "token_embd.weight",
         "model.layers.1.self_attn.q_proj.weight": "blk.1.attn_q.weight",
         "model.layers.0.self_attn.k_proj.weight": "blk.0.attn_k.weight",
         "model.layers.1.self_attn.v_proj.weight": "blk.1.attn_v.weight",
@@ -175,6 +177,19 @@ def test_tokens_and_merges_come_through_and_spare_tokens_are_tags_and_missing_by
     for character in map(chr, range(128)):
         assert tokenizer.decode(tokenizer.encode_untrusted(character)) == character
     assert tokenizer.size == len(TOKENS)
+
+
+def test_a_tag_lies_between_the_tokens_that_spell_it_and_no_two_tags_are_alike(converted):
+    folder, _ = converted
+    tokenizer = Tokenizer.from_file(folder / "model")
+    embeddings = weights.load(folder / "model").state_dict()["model.embed_tokens.weight"]
+    tags = embeddings[[tokenizer.added[tag] for tag in TAGS]]
+    directions = tags / tags.norm(dim=1, keepdim=True)
+    for tag in TAGS:
+        mean = embeddings[tokenizer.encode_untrusted(tag[1:-1])].mean(dim=0)
+        assert torch.allclose(mean, embeddings[tokenizer.added[tag]], atol=1e-6)
+    # here a token is one letter, and "/tool_response" differs from "tool_response" by one of 14
+    assert (directions @ directions.T - torch.eye(len(TAGS))).max() < 0.99
 
 
 @pytest.mark.parametrize(

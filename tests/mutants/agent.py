@@ -23,7 +23,7 @@ MUTANTS = (
         "every rollout of a group counts the pages of their prompt",
         "agent/test_admission.py::"
         "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
-        ("minvenus.agent.policy:LocalWriter._has_room", "- shared_pages[episode.name]", ""),
+        ("minvenus.agent.policy:LocalWriter._has_room", "stream.ids))) - shared", "stream.ids)))"),
     ),
     mutant(
         61,
@@ -205,11 +205,35 @@ MUTANTS = (
             "shared_pages[episode.name] =",
             "shared_pages[episode.question.id] =",
         ),
+    ),
+    mutant(
+        61,
+        "a rollout that is longer than expected is counted as expected",
+        "agent/test_admission.py::"
+        "test_rollouts_are_admitted_by_their_expected_length_and_counted_as_long_as_they_are",
         (
             "minvenus.agent.policy:LocalWriter._has_room",
-            "- shared_pages[episode.name]",
-            "- shared_pages[episode.question.id]",
+            "max(length, len(stream.ids))",
+            "length",
         ),
+    ),
+    mutant(
+        61,
+        "rollouts are admitted at full length whatever is expected",
+        "agent/test_admission.py::"
+        "test_by_the_expected_length_more_run_at_once_for_few_tokens_and_the_same_come_out",
+        (
+            "minvenus.agent.policy:LocalWriter.fitting",
+            "self.expected_context or length",
+            "length",
+        ),
+    ),
+    mutant(
+        63,
+        "the expected length of the settings reaches no writer",
+        "test_train_igpo_data.py::"
+        "test_rollouts_are_admitted_by_the_expected_length_of_the_settings[300]",
+        ("train_igpo:rollout_loop", "sampling, config.expected_context", "sampling"),
     ),
     mutant(
         54,

@@ -163,9 +163,8 @@ MUTANTS = (
         "engine/test_engine.py::"
         "test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size[16-7]",
         "minvenus.engine.runner:Runner._forward",
-        "item.sequence.num_computed + item.new",
-        "min(item.sequence.num_computed + item.new + 1, "
-        "self.page_size * len(item.sequence.block_table.pages))",
+        "lengths.append(length)",
+        "lengths.append(min(length + 1, self.page_size * len(sequence.block_table.pages)))",
     ),
     mutant(
         31,
@@ -207,8 +206,8 @@ MUTANTS = (
         "engine/test_score.py::"
         "test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each",
         "minvenus.engine.runner:Runner.logprobs",
-        "ids, temperature)",
-        "ids)",
+        "targets, temperature)",
+        "targets)",
     ),
     mutant(
         32,
@@ -257,9 +256,9 @@ MUTANTS = (
         "engine/test_sampler.py::"
         "test_a_presence_penalty_counts_an_id_once_however_often_it_was_written",
         "minvenus.engine.sampler:drawn_logits",
-        "row[list(set(ids))] -= sampling.presence_penalty",
-        "row -= sampling.presence_penalty * "
-        "torch.bincount(torch.tensor(ids).long(), minlength=width)",
+        "z[tuple(index)] -= sampling.presence_penalty",
+        "z -= sampling.presence_penalty * torch.tensor("
+        "[[turn.count(i) for i in range(width)] for turn in written]).float()",
     ),
     mutant(
         31,
@@ -372,7 +371,7 @@ MUTANTS = (
         61,
         "a scored fork keeps its pages until all are scored",
         "engine/test_score.py::test_a_scored_fork_gives_its_pages_to_those_that_wait",
-        ("minvenus.engine.engine:Engine._finish", "if job.source:", "if not job:"),
+        ("minvenus.engine.engine:Engine._commit", "if job.source:", "if not job:"),
     ),
     mutant(
         42,
@@ -418,5 +417,96 @@ MUTANTS = (
         "minvenus.engine.scheduler:Scheduler._admit",
         "self.counters.shared += table.num_computed",
         "pass",
+    ),
+    mutant(
+        72,
+        "a copy of the integers that the host waits for",
+        "engine/test_waits.py::test_a_decoding_step_waits_once_whatever_its_rows",
+        "minvenus.engine.runner:Runner._tensors",
+        "self.device, non_blocking=True",
+        "self.device",
+    ),
+    mutant(
+        72,
+        "the uniform numbers are copied in a way that blocks",
+        "engine/test_waits.py::test_a_decoding_step_waits_once_whatever_its_rows",
+        "minvenus.engine.sampler:Sampler.tokens",
+        "z.device, non_blocking=True",
+        "z.device",
+    ),
+    mutant(
+        72,
+        "tokens are read before their log-probs",
+        "engine/test_waits.py::test_a_decoding_step_waits_once_whatever_its_rows",
+        "minvenus.engine.sampler:Sampler.draw",
+        "tokens = self.tokens(members, member_logits)",
+        "tokens = torch.tensor(self.tokens(members, member_logits).tolist())",
+    ),
+    mutant(
+        72,
+        "the statistics of the loss are read one by one",
+        "engine/test_waits.py::test_a_pack_waits_once_for_all_of_its_statistics",
+        "minvenus.train.update:statistics",
+        "x.double() for x in stats.values()",
+        "torch.tensor(x.item()).double() for x in stats.values()",
+    ),
+    mutant(
+        72,
+        "rows of one distribution are picked by an index of the host",
+        "engine/test_waits.py::"
+        "test_turns_with_other_settings_and_scores_in_one_step_cost_one_wait_more",
+        "minvenus.engine.sampler:select",
+        "torch.stack([x[row] for row in rows])",
+        "x[list(rows)]",
+    ),
+    mutant(
+        32,
+        "a turn gets the token of a turn with other settings",
+        "engine/test_sampler.py::test_a_turn_draws_the_same_beside_one_with_other_settings",
+        "minvenus.engine.sampler:Sampler.draw",
+        "order = chain(*alike.values())",
+        "order = range(len(sequences))",
+    ),
+    mutant(
+        32,
+        "a scoring beside turns reads the hidden states of the first rows",
+        "engine/test_score.py::test_scores_beside_a_turn_that_runs_are_those_of_a_fresh_forward",
+        "minvenus.engine.engine:Engine._score",
+        "select(hidden, [*scoring])",
+        "hidden[:len(scoring)]",
+    ),
+    mutant(
+        30,
+        "a small model's operations are divided among torch's threads",
+        "engine/test_threads.py::test_operations_of_a_small_model_run_in_one_thread_each",
+        "minvenus.engine.runner:Runner.threads",
+        "torch.set_num_threads(1)",
+        "pass",
+    ),
+    mutant(
+        30,
+        "an error in a step leaves torch with one thread",
+        "engine/test_threads.py::test_an_error_in_a_step_leaves_torch_its_threads",
+        "minvenus.engine.runner:Runner.threads",
+        "        try:\n            yield\n        finally:\n            if self.workers > 1:\n"
+        "                torch.set_num_threads(threads)",
+        "        yield\n        if self.workers > 1:\n            torch.set_num_threads(threads)",
+    ),
+    mutant(
+        73,
+        "text is taken for a list of ids",
+        "engine/test_engine.py::test_a_prompt_that_is_no_list_of_ids_is_refused_in_words",
+        "minvenus.engine.engine:Engine._check_tokens",
+        "not {*map(type, tokens)} <= {int}",
+        "False",
+    ),
+    mutant(
+        73,
+        "what was appended to a sequence is scored unchecked",
+        "engine/test_engine.py::"
+        "test_an_id_outside_of_the_vocabulary_is_refused_before_anything_runs",
+        "minvenus.engine.engine:Engine._check_request",
+        "        self._check_tokens(prefix[computed:] + continuation)\n",
+        "",
     ),
 )

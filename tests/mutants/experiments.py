@@ -247,11 +247,18 @@ MUTANTS = (
     ),
     mutant(
         51,
+        "tags keep the embeddings of tokens that nothing was trained on",
+        "experiments/test_smollm2.py::"
+        "test_a_tag_lies_between_the_tokens_that_spell_it_and_no_two_tags_are_alike",
+        ("minvenus.experiments.smollm2:spell_tags", "    for tag in TAGS:", "    for tag in ():"),
+    ),
+    mutant(
+        51,
         "a side page gains since the question, not since the visit before it",
         "experiments/test_real.py::test_a_gain_is_that_of_the_whole_conversation_read_anew",
         "minvenus.experiments.audit_pages:Walker.walk",
-        '"log_prob") - beliefs[hop - 1]',
-        '"log_prob") - beliefs[0]',
+        "after - beliefs[hop - 1]",
+        "after - beliefs[0]",
     ),
     mutant(
         51,
@@ -261,6 +268,25 @@ MUTANTS = (
         "minvenus.experiments.factbook:split",
         "        sides = {chain.path[0] in held_out, chain.path[-1] in held_out}",
         "        sides = {chain.path[0] in held_out}",
+    ),
+    mutant(
+        51,
+        "the teacher's mistake is a right page that comes later",
+        "experiments/test_factbook.py::"
+        "test_whatever_the_teacher_does_the_right_pages_come_in_their_order",
+        ("minvenus.experiments.factbook:mistake", " if title not in chain.path", ""),
+    ),
+    mutant(
+        51,
+        "the lines of a question in the order of its words, not of its path",
+        "experiments/test_factbook.py::test_a_question_in_words_follows_its_path",
+        ("minvenus.experiments.factbook:lines_to_read", "reversed(matches)", "matches"),
+    ),
+    mutant(
+        51,
+        "the first training questions are held out, the test questions are trained on",
+        "experiments/test_real.py::test_the_experiment_from_the_first_audit_to_the_page",
+        ("minvenus.experiments.real:write_questions", "test + train", "train + test"),
     ),
     mutant(
         12,

@@ -378,9 +378,9 @@ MUTANTS = (
         65,
         "the entropy is over tokens that did not run",
         NUMBERS + "[token-mean]",
-        "minvenus.train.update:minibatch_statistics",
-        "stats[name] /= tokens",
-        "stats[name] /= 2 * tokens",
+        "minvenus.train.update:backward",
+        "PER_TOKEN, trained)",
+        "PER_TOKEN, 2 * trained)",
     ),
     mutant(
         66,

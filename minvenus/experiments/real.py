@@ -1,0 +1,258 @@
+"""make real: a real language model on real text, from SFT to IGPO beside GRPO.
+
+    SmolLM2 -> audit -> SFT on demonstrations -> audit -> every method from that checkpoint
+            -> the same held-out questions for all -> tables, a page, an X-ray, one question live
+
+`make real-model` comes first: it brings the model and the world. Everything that is compared was
+fixed in OUT/plan.json before the first run, and no test country is the start or the answer of a
+question that is trained on. RL asks questions of two and three hops only: after SFT a question of
+one hop teaches little.
+
+    OUT/audit-start.txt    what the gains reward before any training, and
+    OUT/audit-sft.txt      after SFT: the mean gain of a first right visit should be above 0 by then
+    OUT/sft, METHOD-SEED   runs of train_sft.py and train_igpo.py, with their logs
+    OUT/eval/MODEL         evaluations on the first questions of the world's test.jsonl
+    OUT/results.txt        the tables, also in report.html with the curves
+    OUT/xray.html          a group of rollouts that ended differently
+
+The command can be stopped and goes on; with more --seeds it adds runs. Each script has one thread,
+and `jobs` of them run at a time.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from minvenus.config import ConfigError, check
+from minvenus.console import clock, table
+from minvenus.evaluation.aggregate import compare
+from minvenus.evaluation.questions import read_questions
+from minvenus.evaluation.results import read_report
+from minvenus.evaluation.tables import percent, share_text
+from minvenus.experiments import results
+from minvenus.experiments.audit_pages import audit_pages
+from minvenus.experiments.compare import (
+    CompareConfig,
+    run,
+    run_all,
+    run_name,
+    train_all,
+    write_plan,
+)
+from minvenus.experiments.factbook import write_records
+from minvenus.experiments.methods import CHANGES, check_names, method_settings, split_names
+from minvenus.files import read_jsonl, write_text
+from minvenus.flags import save_config
+from minvenus.igpo.recipes import RECIPES
+from minvenus.report.saved import load_batch
+from minvenus.report.xray import write_page
+from minvenus.setting import setting
+
+PRESET = "smollm2"
+# Seconds of one core for a step of SFT or RL, for a question evaluated or audited; from 107 tokens
+# per second of an update (measured), 110 of decoding at batch 16 and 700 of prefill
+SFT_SECONDS, RL_SECONDS, EVAL_SECONDS, AUDIT_SECONDS = 26, 195, 3.5, 4.0
+MEMORY = 5  # GB of an RL process; SFT, which runs alone, has 6
+
+
+@dataclass(frozen=True)
+class RealConfig:
+    """python -m minvenus.experiments real: SmolLM2 learns to read The World Factbook."""
+
+    model: str = setting("runs/smollm2", "folder of the smollm2 command")
+    world: str = setting("runs/factbook", "folder of the factbook command")
+    out: str = setting("runs/real", "folder of everything that it makes")
+    methods: str = setting(
+        "grpo, paper - penalty, uncentred - penalty",
+        "recipes, perhaps with changes; a wrong name lists them all")
+    seeds: int = setting(1, "runs of each method", least=1)
+    sft_steps: int = setting(100, "optimiser steps on demonstrations", least=1)
+    steps: int = setting(32, "batches of rollouts of each run", least=1)
+    learning_rate: float = setting(2e-5, "of all methods", above=0)
+    watched: int = setting(32, "test questions asked before, half-way and after it", least=1)
+    tested: int = setting(192, "test questions asked of every model at the end", least=2)
+    audited: int = setting(102, "test questions of an audit", least=3)
+    jobs: int = setting(2, "processes at the same time", least=1)
+
+    def __post_init__(self):
+        check(self)
+        check_names("methods", self.methods, RECIPES, CHANGES)
+
+
+def main(config: RealConfig) -> str:
+    for folder, file in ((config.model, "config.json"), (config.world, "manifest.json")):
+        if not (Path(folder) / file).is_file():
+            raise ConfigError(f"{folder} has no {file}: make real-model")
+    out = Path(config.out)
+    write_plan(out, plan_of(config))
+    save_config(config, out)
+    print(f"about {clock(seconds(config))} in all on {config.jobs} quiet cores, {MEMORY} GB of "
+          f"memory for each of {config.jobs} processes. Their output is in {out}/*/log.txt. "
+          "Ctrl-C stops, the same command goes on.", flush=True)
+
+    audit("start", Path(config.model), config)
+    data = str(Path(config.world) / "demonstrations.jsonl")
+    lesson = {"preset": PRESET, "model": config.model, "data": data}
+    [sft] = train_all("SFT", "train_sft.py", out, config.sft_steps, {"sft": lesson}, config.jobs)
+    audit("sft", sft, config)
+    evaluate({"sft": sft}, config)
+
+    write_questions(config)
+    jobs = {}
+    for i in range(config.seeds):
+        for method in split_names(config.methods):
+            jobs[name_of(method, i)] = run_settings(sft, method, i, config)
+    models = train_all("runs", "train_igpo.py", out, config.steps, jobs, config.jobs)
+    trained = dict(zip(jobs, models, strict=True))
+    evaluate(trained, config)
+
+    last = name_of(split_names(config.methods)[-1], 0)
+    question = read_questions(Path(config.world) / "test.jsonl")[1]
+    run("infer.py", model=trained[last], question=question.text, tools=almanac(config),
+        out=out / "infer")
+    print(f"{'expected':10} {question.answers[0]}")
+    return report(last, config)
+
+
+def plan_of(config: RealConfig) -> dict:
+    """What is fixed before the first run; more seeds may follow."""
+    settings = asdict(config)
+    del settings["out"], settings["jobs"], settings["seeds"]
+    methods = split_names(config.methods)
+    return {
+        "first metric": f"accuracy on the first {config.tested} test questions, 95 % intervals",
+        "second metric": "its difference to SFT, paired by question",
+        **settings,
+        "recipes": {method: method_settings(method) for method in methods},
+    }
+
+
+def seconds(config: RealConfig) -> float:
+    """About how long everything takes, what is there already included."""
+    runs = config.seeds * len(split_names(config.methods))
+    rounds = -(-runs // config.jobs)
+    run_seconds = config.steps * RL_SECONDS + (3 * config.watched + config.tested) * EVAL_SECONDS
+    before = config.sft_steps * SFT_SECONDS + config.tested * EVAL_SECONDS
+    return before + 2 * config.audited * AUDIT_SECONDS + rounds * run_seconds
+
+
+def almanac(config: RealConfig) -> str:
+    return f"almanac:{Path(config.world) / 'pages'}"
+
+
+# ------------------------------------------------------------------------------------ the steps
+
+
+def audit(name: str, model: Path, config: RealConfig) -> None:
+    """Print the audit of a model, and keep it."""
+    file = Path(config.out) / f"audit-{name}.txt"
+    if not file.is_file():
+        write_text(file, audit_pages(model, Path(config.world), config.audited) + "\n")
+    print(f"\n{file}\n{file.read_text(encoding='utf-8')}", flush=True)
+
+
+def name_of(method: str, i: int) -> str:
+    return run_name(CompareConfig(first_seed=1), method, i)
+
+
+def run_settings(start: Path, method: str, i: int, config: RealConfig) -> dict:
+    """The settings of train_igpo.py for run i of a method, beside the folder and the steps."""
+    shared = {
+        "preset": PRESET,
+        "model": start,
+        "data": Path(config.out) / "questions.jsonl",
+        "tools": almanac(config),
+        "seed": i + 1,
+        "evaluate_questions": config.watched,
+        "evaluate_every": max(1, config.steps // 2),
+        "rollouts_every": 5,
+        "learning_rate": config.learning_rate,
+        "kl_coef": 0.0,             # a reference would cost a forward pass more
+    }
+    return shared | method_settings(method)
+
+
+def write_questions(config: RealConfig) -> None:
+    """Test questions, which train_igpo.py holds out, and behind them those to train on."""
+    world = Path(config.world)
+    test = read_jsonl(world / "test.jsonl")[:config.watched]
+    train = [row for row in read_jsonl(world / "train.jsonl") if len(row["pages"]) > 1]
+    write_records(Path(config.out) / "questions.jsonl", test + train)
+
+
+def evaluate(models: dict[str, Path], config: RealConfig) -> None:
+    """One sampled rollout of each test question; what is there is not asked again."""
+    jobs = {}
+    for name, model in models.items():
+        jobs[f"eval/{name}"] = {
+            "model": model,
+            "questions": Path(config.world) / "test.jsonl",
+            "tools": almanac(config),
+            "limit": config.tested,
+            "temperature": 1,
+            "concurrency": 16,
+            "out": Path(config.out) / "eval" / name,
+        }
+    for name in run_all("eval.py", jobs, config.jobs, Path(config.out)):
+        print(f"{name} is done", flush=True)
+
+
+# ----------------------------------------------------------------------------------- the report
+
+
+def report(last: str, config: RealConfig) -> str:
+    """Tables, curves and an X-ray, of all runs of this plan."""
+    out = Path(config.out)
+    runs: results.Runs = {}
+    reports = {"sft": read_report(str(out / "eval" / "sft"))}
+    for method in split_names(config.methods):
+        names = [name_of(method, i) for i in range(config.seeds)]
+        runs[method] = [results.read_curves(out / name) for name in names]
+        reports |= {name: read_report(str(out / "eval" / name)) for name in names}
+
+    columns = {
+        "accuracy at step 0": (results.ACCURACY, 0),
+        f"at step {config.steps}": (results.ACCURACY, config.steps),
+        "right pages": (results.RIGHT_PAGES, config.steps),
+        "turns": (results.TURNS, config.steps),
+    }
+    tables = {
+        f"{config.tested} test questions, one rollout of each, 95 % intervals over the questions":
+            result_table(reports),
+        f"The first {config.watched} of them during training, mean over runs [95 % interval]":
+            results.over_seeds(runs, columns),
+    }
+    parts = [f"{title}\n{table(rows)}" for title, rows in tables.items()]
+    write_text(out / "results.txt", "\n\n".join(parts) + "\n")
+    page = write_text(out / "report.html", results.page_of(runs, tables, plan_of(config)))
+    return "\n\n".join([*parts, f"page: {page}", f"X-ray: {xray(out / last)}"])
+
+
+def result_table(reports: dict[str, dict]) -> results.Table:
+    """A row for each model; the difference to SFT is paired by question."""
+    sources = sorted(reports["sft"]["by_source"])
+    rows = [["model", "accuracy", *sources, "right pages", "turns", "malformed", "minus SFT"]]
+    for name, summary in reports.items():
+        difference = compare(reports["sft"], summary)
+        points = [100 * difference[key] for key in ("difference", "low", "high")]
+        rows.append([
+            name,
+            share_text(summary["accuracy"]),
+            *(percent(summary["by_source"][source]["value"]) for source in sources),
+            percent(summary["means"]["right_pages"]),
+            f"{summary['means']['turns']:.1f}",
+            percent(summary["malformed"]),
+            "{:+.1f} [{:+.1f}, {:+.1f}]".format(*points) if name != "sft" else "",
+        ])
+    return rows
+
+
+def xray(folder: Path) -> Path:
+    """The page of a run's newest group that ended differently, else of its newest batch."""
+    files = sorted((folder / "rollouts").glob("step-*.jsonl"), reverse=True)
+    for file in files:
+        outcomes: dict[int, set] = {}
+        for sample in load_batch(file).samples:
+            outcomes.setdefault(sample.group, set()).add(sample.outcome)
+            if len(outcomes[sample.group]) > 1:
+                return write_page(file, folder.parent / "xray.html", str(sample.group))
+    return write_page(files[0], folder.parent / "xray.html")
