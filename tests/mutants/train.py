@@ -239,7 +239,7 @@ MUTANTS = (
         "where only the KL term has a gradient nothing is updated",
         "train/test_update.py::"
         "test_where_all_have_failed_grpo_with_a_kl_term_has_the_gradient_of_that_term_alone",
-        "minvenus.train.update:train_on",
+        "minvenus.train.update:trained_rows",
         "row.has_signal or config.loss.kl_coef",
         "row.has_signal",
     ),
