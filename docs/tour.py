@@ -1,9 +1,9 @@
 """Runs the cells of docs/tour.ipynb without any notebook software, and stores their outputs.
 
     python -m docs.tour                           after a cell was edited, or the code has changed
-    python -m docs.tour --data ROLLOUTS MODEL     first writes docs/tour.json, the group of the tour:
-                                                  group 3 of a saved batch, and its log-probs after
-                                                  one update of the model that sampled it
+    python -m docs.tour --data ROLLOUTS MODEL     first writes docs/tour.json, the tour's group: 3
+                                                  of a saved batch, and its log-probs after one
+                                                  update of the model that sampled it
 
 A test runs the cells in the same way and compares the outputs.
 """

@@ -3,8 +3,9 @@
     python -m tests.run [arguments for pytest]
 
 Triton's interpreter and its compiler cannot share a process, so the tests of the kernels need
-three; the pretended GPU changes torch, so it has one of its own. The others are cut into parts that start longest first. The output of a part is shown whole
-when it ends. The exit code is 0 if every part passed; Ctrl-C ends all of them.
+three; the pretended GPU changes torch, so it has one of its own. The others are cut into parts that
+start longest first. The output of a part is shown whole when it ends. The exit code is 0 if every
+part passed; Ctrl-C ends all of them.
 """
 
 import os

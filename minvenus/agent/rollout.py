@@ -10,16 +10,15 @@
             ...
 
 Rollouts are opened in their order, and only while the writer has room for all open ones at the
-length that it expects of them: max_context, unless it was given another. Otherwise they would lose
-their pages to each other, and be computed again from the first token in every turn. An open rollout
-has its pages until the caller has scored it, with two exceptions: scoring others may take those of
-one that waits for a tool, and where rollouts grow longer than expected the youngest loses its pages
-until there is room again.
+length that it expects of them (max_context, if nothing else is said). Otherwise they would lose
+their pages to each other, and be computed again in every turn. An open rollout has its pages until
+the caller has scored it, but scoring others may take those of one that waits for a tool, and where
+rollouts grow longer than expected the youngest waits until there is room again.
 
 The loop has one thread and no lock: between two steps of the writer it polls tool calls and time
 limits. A rollout's random numbers depend on neither room nor timing; its log-probs do, in their
-last bits, because both decide which rollouts share a step. Without tool_threads, and with the same
-pages and number of torch's threads, a run is reproducible to the last bit.
+last bits: both decide which rollouts share a step. Without tool_threads, and with the same pages
+and number of torch's threads, a run is reproducible to the last bit.
 """
 
 import time
@@ -48,9 +47,9 @@ class RolloutLoop:
     max_malformed   a rollout ends after this many unreadable turns in a row; 0 = never
     guard           raises TooManyFailures when too many tool calls fail
 
-    `watch` may be set to a function watch(event, episode). The events: "turn" after a turn was
-    added, "observation" after its observation was, "discarded" after an attempt at a turn was
-    thrown away, "end" when episode.rollout is set.
+    `watch` may be set to a function watch(event, episode). The events: "turn" and "observation"
+    after one was added, "discarded" after an attempt at a turn was thrown away, "end" when
+    episode.rollout is set.
     """
 
     def __init__(self, writer, agent_format: AgentFormat, *, tool_threads: int | None = 16,
@@ -268,9 +267,8 @@ class RolloutLoop:
         self.watch("observation", episode)
 
     def _context_is_full(self, episode: Episode) -> None:
-        """An endpoint took less than max_context tokens. The newest observation, which the model
-        has not seen, is replaced by the notice, and the next turn is the last one. If that is too
-        long as well, the rollout ends."""
+        """An endpoint took less than max_context tokens: the notice replaces the newest, unseen
+        observation, and the next turn is the last. If that is too long too, the rollout ends."""
         turn = episode.turns[-1]
         notice = self.format.notices.context
         if turn.observation == notice:

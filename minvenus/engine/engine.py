@@ -31,7 +31,7 @@ from minvenus.config import ConfigError
 from minvenus.engine.pages import PagePool
 from minvenus.engine.runner import Runner
 from minvenus.engine.sampler import Completion, Noise, Sampler, Sampling, select
-from minvenus.engine.scheduler import Counters, Job, Scheduler, Sequence, Work
+from minvenus.engine.scheduler import Counters, Job, Scheduler, Sequence, uses
 from minvenus.model.precision import fill
 
 Tokens = list[int]
@@ -137,20 +137,18 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> None:
         """One step of everything that is running."""
-        if self.scheduler.running():
-            with self.runner.threads():
-                self._step()
-
-    def _step(self) -> None:
-        work, hidden, targets = self.runner.run(self.scheduler.schedule())
-        drawing, scoring = uses(work)
-        if scoring:
-            self._score(scoring, hidden, targets)
-        for sequence, new, _ in work:
-            self._commit(sequence, new)
-        if drawing:
-            logits = self.runner.logits(select(hidden, [*drawing]))
-            self.sampler.draw([*drawing.values()], logits)
+        if not self.scheduler.running():
+            return
+        with self.runner.threads():
+            work, hidden, targets = self.runner.run(self.scheduler.schedule())
+            drawing, scoring = uses(work)
+            if scoring:
+                self._score(scoring, hidden, targets)
+            for sequence, new, _ in work:
+                self._commit(sequence, new)
+            if drawing:
+                logits = self.runner.logits(select(hidden, [*drawing]))
+                self.sampler.draw([*drawing.values()], logits)
 
     def turn(self, sequences: list[Sequence], sampling: Sampling) -> list[Completion]:
         """One turn of each sequence, batched."""
@@ -164,8 +162,6 @@ class Engine:
         """n completions of every prompt."""
         if n < 1:
             raise ValueError(f"n must be at least 1 completion per prompt, got {n}")
-        for prompt in prompts:
-            self._check_tokens(prompt)
         sequences: list[Sequence] = []
         try:
             for question, prompt in enumerate(prompts):
@@ -302,17 +298,3 @@ class Engine:
             raise ValueError(f"need {needed} pages of {self.pool.page_size} for {length} tokens "
                              f"and up to {more} more, the pool has {self.pool.count}: raise pages "
                              "or lower max_tokens")
-
-
-def uses(work: list[Work]) -> tuple[dict[int, Sequence], dict[int, Sequence]]:
-    """The sequences that draw from the hidden states of a step, and those that are scored, by the
-    row of each hidden state."""
-    drawing: dict[int, Sequence] = {}
-    scoring: dict[int, Sequence] = {}
-    row = 0
-    for sequence, new, _ in work:
-        rows = range(row, row + sequence.outputs(new))
-        users = drawing if sequence.job.sampling else scoring
-        users.update(dict.fromkeys(rows, sequence))
-        row = rows.stop
-    return drawing, scoring

@@ -232,3 +232,17 @@ class Scheduler:
                 counters.scored += scored
                 counters.prefilled += new - scored
         counters.pages_peak = max(counters.pages_peak, self.pool.used)
+
+
+def uses(work: list[Work]) -> tuple[dict[int, Sequence], dict[int, Sequence]]:
+    """The sequences that draw from the hidden states of a step, and those that are scored, by the
+    row of each hidden state."""
+    drawing: dict[int, Sequence] = {}
+    scoring: dict[int, Sequence] = {}
+    row = 0
+    for sequence, new, _ in work:
+        rows = range(row, row + sequence.outputs(new))
+        users = drawing if sequence.job.sampling else scoring
+        users.update(dict.fromkeys(rows, sequence))
+        row = rows.stop
+    return drawing, scoring

@@ -38,8 +38,6 @@ from minvenus.kernels.logprob import token_logprobs
 # and rotated. M is N, except in the last layer when only some hidden states are asked for: then q
 # has the rows of these tokens.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-
-
 MLP_TOKENS = 2**15       # that go through an MLP at once
 
 
@@ -131,11 +129,10 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
-        hidden = config.hidden_size
-        intermediate = config.intermediate_size
-        self.gate_proj = nn.Linear(hidden, intermediate, bias=False)
-        self.up_proj = nn.Linear(hidden, intermediate, bias=False)
-        self.down_proj = nn.Linear(intermediate, hidden, bias=False)
+        sizes = config.hidden_size, config.intermediate_size
+        self.gate_proj = nn.Linear(*sizes, bias=False)
+        self.up_proj = nn.Linear(*sizes, bias=False)
+        self.down_proj = nn.Linear(*reversed(sizes), bias=False)
 
     def forward(self, x):
         # in parts: at 256K tokens each temporary of the backward pass would take 5 GB at once
@@ -175,14 +172,11 @@ class Decoder(nn.Module):
         self.head_dim = config.head_dim
         self.theta = config.rope_theta
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        layers = range(config.num_hidden_layers)
-        self.layers = nn.ModuleList(Block(config) for _ in layers)
+        self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
 
-        # training: keep only each layer's input, compute the rest again in the backward pass
-        self.recompute = False
-        # with recompute: keep these inputs in the host's memory, not on the device
-        self.offload = False
+        self.recompute = False     # training: keep only layer inputs, compute the rest again
+        self.offload = False       # with recompute: keep them in the host's memory
 
     def forward(self, tokens, positions, attend: Attend, rows=None):
         frequency = frequencies(self.head_dim, self.theta, positions.device)
@@ -220,7 +214,6 @@ class Qwen3(nn.Module):
                 self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         if device.type == "meta":
             return
-
         self.to_empty(device=device)
         generator = torch.Generator(device).manual_seed(seed)
         for name, parameter in self.named_parameters():

@@ -179,7 +179,9 @@ def test_rollouts_are_admitted_by_their_expected_length_and_counted_as_long_as_t
     policy = LocalWriter(engine, TOKENIZER, Sampling(1), expected_context=64)
     short, grown = (
         [
-            SimpleNamespace(name=f"q {i}", stream=SimpleNamespace(prompt_length=9, ids=[0] * length))
+            SimpleNamespace(
+                name=f"q {i}", stream=SimpleNamespace(prompt_length=9, ids=[0] * length)
+            )
             for i in range(6)
         ]
         for length in (9, 128)
