@@ -218,6 +218,8 @@ def test_a_turn_draws_the_same_beside_one_with_other_settings(own):
     plain, other = Sampling(30), Sampling(30, **own)
     alone = tokens(plain=plain) | tokens(other=other)
     assert tokens(plain=plain, other=other) == alone == tokens(other=other, plain=plain)
+    again = alone | tokens(third=plain)  # drawn with the first, which is not beside it
+    assert tokens(plain=plain, other=other, third=plain) == again
 
 
 @pytest.mark.parametrize(
