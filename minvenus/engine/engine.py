@@ -35,8 +35,7 @@ from minvenus.engine.scheduler import Counters, Job, Scheduler, Sequence, uses
 from minvenus.model.precision import fill
 
 Tokens = list[int]
-# (prefix, lengths n of it to score after, continuation)
-ScoreRequest = tuple[Sequence | Tokens, list[int], Tokens]
+ScoreRequest = tuple[Sequence | Tokens, list[int], Tokens]      # prefix, lengths, continuation
 
 
 class Engine:
@@ -165,6 +164,7 @@ class Engine:
         sequences: list[Sequence] = []
         try:
             for question, prompt in enumerate(prompts):
+                self._check_tokens(prompt)
                 sequences += self.open_group([list(prompt) for _ in range(n)], question)
             completions = self.turn(sequences, sampling)
         finally:
