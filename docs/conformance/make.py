@@ -116,6 +116,24 @@ SINGLES: dict[str, tuple[str, str, dict, list[dict]]] = {
     "a gain for every turn": (
         "browse off: every turn but the last has a gain of its own",
         "paper", {"browse": "off"}, EVERY),
+    "a gain at a search": (
+        "gains are steps between beliefs: what a search gained counts at the visit after it",
+        "paper", {}, [rollout([S, V, A], [0.3, 0.5], 1), rollout([V, A], [0.2], 0)]),
+    "a gain for every turn, one not measured": (
+        "browse off: null is a step of 0, and a reward of 0",
+        "paper", {"browse": "off"},
+        [rollout([S, V, A], [None, 0.5], 1), rollout([V, A], [0.2], 0)]),
+    "joint, rms, a group without turn rewards": (
+        "the root mean square is that of the outcomes then",
+        "paper", {"normalize": "joint", "spread": "rms"},
+        [rollout([A], [], 1), rollout([A], [], 0)]),
+    "joint, not centred": (
+        "the mean of the joint set is subtracted from outcomes only",
+        "paper", {"normalize": "joint", "center_gain": False}, DENSE),
+    "a malformed answer, discount over rewards": (
+        "the -1 of a last turn is no penalty that a search could skip: it shares the return",
+        "released", {"penalty_scope": "turn"},
+        [rollout([V, S, A], [0.4, None], 1, [2]), rollout([V, A], [0.2], 0)]),
     "gamma 0": ("nothing of later turns is added", "paper", {"gamma": 0.0}, DENSE),
     "gamma 1": ("nothing is discounted", "paper", {"gamma": 1.0}, DENSE),
     "discount over turns, searches without a reward": (

@@ -11,9 +11,9 @@ For those who check another implementation. The file has a rollout on each line:
     {"kinds": ["visit", "answer"], "logprobs": [[-2.0, -1.0], [-0.5, -0.7]], "outcome": 0}
 
     kinds       search, visit, answer or none (no action), one per turn
-    gains       how much each turn but the last raised log P(truth); null = not measured. A gain
-                of exactly 0 is a reward, as in the released pipeline, which stores 1e-10 in its
-                place; the released function alone, given a 0, leaves it out
+    gains       how much each turn but the last raised log P(truth); null = this turn has no
+                gain of its own. A gain of exactly 0 is a reward, as in the released pipeline,
+                which stores 1e-10 in its place; the released function alone leaves a 0 out
     logprobs    of the truth's tokens (or their mean) before each turn, instead of gains
     outcome     the score of the answer, before any penalty
     malformed   one true or false per turn; left out = none is
@@ -244,7 +244,7 @@ def statistics(samples: list[Sample], credit: Credit) -> str:
 
 
 def columns(samples: list[Sample], credit: Credit, recipe: Recipe) -> Columns:
-    """V is the belief before the turn, where any is known; a star marks a penalty."""
+    """Beliefs where any is known, before a turn and after it; a star marks a penalty."""
     record = credit.record
     rewards = []
     z = []
@@ -258,7 +258,8 @@ def columns(samples: list[Sample], credit: Credit, recipe: Recipe) -> Columns:
         z.append([*record.turn_z[i], record.outcome_z[i]])
     numbers: Columns = {}
     if any(row.count(None) < len(row) for row in credit.beliefs):
-        numbers["V"] = credit.beliefs
+        numbers["V before"] = credit.beliefs
+        numbers["V after"] = [[*row[1:], None] for row in credit.beliefs]
     return numbers | {
         "gain": credit.gains,
         "reward": rewards,

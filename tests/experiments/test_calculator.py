@@ -95,14 +95,21 @@ def test_log_probs_are_used_as_they_are(tmp_path):
     file.write_text(VISIT + '"logprobs": [[-2.0, -1.0], -0.5], "group": 7}\n')
     [only] = json.loads(main(CreditConfig(file=str(file), json=True)))
     shown = main(CreditConfig(file=str(file))).splitlines()
-    assert shown[-3].split()[3] == "V" and shown[-2].split()[3] == "-1.5000"
+    assert shown[-3].split()[3:7] == ["V", "before", "V", "after"]
+    assert shown[-2].split()[3:5] == ["-1.5000", "-0.5000"]
+    assert shown[-1].split()[2:4] == ["-0.5000", "-"], "nothing follows the answer"
     main(CreditConfig(file=str(file), page=str(tmp_path / "x.html")))
     assert "made up" not in (tmp_path / "x.html").read_text()
     assert only["beliefs"] == [-1.5, -0.5] and only["gains"] == [1.0, None] and only["group"] == 7
     sure = VISIT + '"logprobs": [0.0, 0.0]}\n' + VISIT + '"gains": [0.5]}'
     file.with_name("sure.jsonl").write_text(sure)
     shown = main(CreditConfig(file=str(file.with_name("sure.jsonl")))).splitlines()
-    assert [line.split()[-6] for line in shown[-5:]] == ["V", "+0.0000", "+0.0000", "-", "-"]
+    assert [line.split()[-7:-5] for line in shown[-4:]] == [
+        ["+0.0000", "+0.0000"],
+        ["+0.0000", "-"],
+        ["-", "-"],
+        ["-", "-"],
+    ]
     [prob] = json.loads(main(CreditConfig(file=str(file), json=True, recipe=Recipe(gain="prob"))))
     assert prob["gains"][0] == pytest.approx(0.6065307 - 0.2231302, abs=1e-6)
 
