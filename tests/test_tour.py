@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from docs import tour
+from docs import make_pages, tour
 from minvenus.igpo.advantage import turn_advantages
 from minvenus.igpo.gain import segment_gains
 from minvenus.igpo.recipes import RECIPES
@@ -40,6 +40,16 @@ def test_links_of_the_tour_lead_somewhere():
     targets = re.findall(r"\]\(([^)]+)\)", text)
     assert len(targets) >= 4
     for target in targets:
+        assert (tour.DOCS / target).exists(), target
+
+
+def test_the_pages_for_a_browser_are_those_of_the_notebook_and_their_links_lead_somewhere():
+    again = "python -m docs.make_pages"
+    index = (tour.DOCS / "index.html").read_text(encoding="utf-8")
+    assert index == make_pages.index_page(), again
+    page = (tour.DOCS / "tour.html").read_text(encoding="utf-8")
+    assert page == make_pages.tour_page(tour.read_notebook()), again
+    for target in re.findall(r'href="([^"]+)"', index + page):
         assert (tour.DOCS / target).exists(), target
 
 
