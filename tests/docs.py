@@ -52,7 +52,7 @@ RUN = {  # command -> its file in docs/results, if its output is shown; in this 
     f"{EXPERIMENTS} credit --example front-loaded": "credit.txt",
     f"{EXPERIMENTS} lab {LAB}": "lab.txt",
     f"{EXPERIMENTS} compare {TWO}": "compare.txt",
-    "python eval.py --xray runs/two/paper-3000/rollouts/step-00000001.jsonl": "xray.txt",
+    "python eval.py --xray runs/two/paper-11000/rollouts/step-00000001.jsonl": "xray.txt",
     "python eval.py": None,
     "python eval.py --temperature 1 --runs 4": None,
 }

@@ -226,3 +226,16 @@ def test_the_page_of_the_experiment_has_the_numbers_of_the_comparison():
         ]
         assert f"| {accuracy} | {float(p):.3f} | {float(holm):.3f} |".replace("0.", ".") in row
         assert f"| {area} |" in row
+
+
+def test_what_is_reached_where_only_the_last_page_has_the_answer_is_what_those_runs_printed():
+    means = table_of("last.txt", "Mean over runs")
+    page = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
+    for method, (_, accuracy, area, *_, failed, collapsed, _) in means.items():
+        assert f"| `{method}` | {accuracy} | {area} | {failed} | {collapsed} |" in page
+    reached = {method: cells[1] for method, cells in means.items()}
+    sentence = (
+        f"`grpo` has {reached['grpo']}, `paper - penalty` {reached['paper - penalty']} and "
+        f"`uncentred - penalty` {reached['uncentred - penalty']}"
+    )
+    assert sentence in " ".join(README.split())

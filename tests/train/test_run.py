@@ -30,7 +30,7 @@ MAIN = {"sft": train_sft.main, "igpo": train_igpo.main}
 MAY_CHANGE = {
     "sft": "out device plan pack_tokens recompute offload evaluate_every save_every",
     "igpo": "out device plan pack_tokens recompute offload evaluate_every save_every "
-    "pages tool_seconds rollouts_every steps",
+    "pages expected_context tool_seconds rollouts_every steps",
 }
 
 
