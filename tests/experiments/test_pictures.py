@@ -32,16 +32,16 @@ def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_t
     monkeypatch.setattr(make_pictures, "LAB", LabConfig(seeds=2, steps=2))
     monkeypatch.setattr(make_pictures, "GROUP", 2)
     batch = group_of_four()
-    demo, a, b = (str(tmp_path / name) for name in ("demo", "a", "b"))
+    demo, none, a, b = (str(tmp_path / name) for name in ("demo", "no comparison", "a", "b"))
     save_batch(tmp_path / "demo" / "igpo", batch)
     if not any(map(shutil.which, BROWSERS)):
         with pytest.raises(SystemExit, match="no browser"):
-            main(demo, out=a)
+            main(demo, none, a)
     else:
-        main(demo, out=a)
+        main(demo, none, a)
         assert len(list((tmp_path / "a").iterdir())) == 9
         assert (tmp_path / "a" / "xray.png").read_bytes().startswith(b"\x89PNG")
-        main(demo, out=b)
+        main(demo, none, b)
         for file in (tmp_path / "a").glob("*.svg"):
             assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
     i = telling_rollout(batch)
