@@ -77,7 +77,7 @@ def main(config: IGPOConfig) -> Path:
                         samples += score_truth(scorer, episodes, tokenizer, config)
             work = free_pages(engine, scorer)
 
-            # 2. grade; failed, ungraded and lone rollouts are dropped and counted
+            # 2. grade; failed and ungraded rollouts, and those left alone, are dropped and counted
             batch = grade(gather(samples), grader)
 
             # 3. gains -> rewards -> advantages
@@ -123,7 +123,7 @@ def score_truth(scorer: Engine, episodes: list[Episode], tokenizer: Tokenizer,
     """The rollouts with the log-probs of the truth's tokens before each turn that needs them.
 
     The current policy scores on the open sequences, so it computes only the truth. The frozen start
-    checkpoint has an engine of its own, which computes the rollouts, too.
+    checkpoint has an engine of its own, which first computes the whole rollouts.
     """
     truths = {}
     requests = {}
@@ -192,7 +192,8 @@ def save_rollouts(run: Run, step: int, batch: Batch, credit: Credit) -> None:
 
 
 def free_pages(engine: Engine, scorer: Engine) -> dict[str, int]:
-    """Leave the memory of the pages to the update; returns what ranks rolled out, not scored."""
+    """Leave the memory of the pages to the update. Returns the peak of pages, and the tokens of
+    rollouts, without those of scoring."""
     counters = everywhere(engine.counters())
     engine.free_pages()
     scorer.free_pages()

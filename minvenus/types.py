@@ -75,7 +75,7 @@ class Rollout:
 
     question: Question
     tokens: list[int]                 # prompt, then all that the model or a tool produced
-    sampled: list[bool]               # True where the policy chose the token, or the end of turn
+    sampled: list[bool]               # True where the policy chose the token
     logprobs: list[float | None]      # of a sampled token, when it was sampled; None elsewhere
     turns: list[Turn]
     termination: str

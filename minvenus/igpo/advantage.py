@@ -186,8 +186,9 @@ def turn_returns(terms: PerTurn, penalties: list[bool], recipe: Recipe) -> list[
 
     discount_over="turns":    an absent term adds nothing; later terms are discounted all the same.
     discount_over="rewards":  only rewarded turns cost a factor gamma. A turn without a reward
-                              takes the return of the next rewarded turn; it skips penalties,
-                              unless penalty_scope="segment" shares them.
+                              takes the return of the next rewarded turn; it skips penalties
+                              of turns before the last, unless penalty_scope="segment" shares
+                              them. Example: terms v . o give v + gamma o, o, o.
     """
     following = 0.0       # the return of the next turn; over rewards, of the next rewarded turn
     shared = 0.0          # over rewards, the return that a turn without a reward takes

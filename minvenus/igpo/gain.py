@@ -3,8 +3,8 @@ r"""Information gain: how much a turn raised the model's own belief in the truth
     V_t  = 1/L sum_j log pi(g_j | h_t, wrapper, g_<j)    belief after turn t               [P eq.2]
     V_t  = exp of that                                   gain="prob"                       [I v1]
     IG_t = V_t - V_{t-1}                                 browse="off": all but the last    [P eq.3]
-    IG_b = V_b - V_b'                                    else only visits b; b' is the visit
-                                                         before b, or 0 where there is none
+    IG_t = V_t - V_b                                     else only visits t; b is the visit
+                                                         before t, or 0 where there is none
 
 The code counts turns from 0, so V_t is beliefs[t], the belief *before* turn t: turn t moved it from
 beliefs[t] to beliefs[t + 1].

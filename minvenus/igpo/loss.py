@@ -101,7 +101,8 @@ def policy_losses(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor,
 
 
 def k3(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    """The low-variance estimate of KL(pi || pi_ref) at sampled tokens; exact where pi_old is pi.
+    """The low-variance estimate of KL(pi || pi_ref) at sampled tokens; unbiased where pi_old is pi,
+    but for the clamps. Its gradient there is that of KL(pi_ref || pi).
 
     It is never negative, and 0 where they agree.
     """

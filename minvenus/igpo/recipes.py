@@ -71,7 +71,7 @@ class Recipe:
     @classmethod
     def raw_ig(cls, **changes) -> "Recipe":
         """Gains are divided by their std and not centred, every rewarded turn also gets the
-        normalised outcome, and nothing is discounted along the turns: gamma is 0.
+        normalised outcome, and no reward of a later turn is added: gamma is 0.
 
         A group whose turn rewards are all equal is divided by 1e-4, so its terms explode. A gain
         of exactly 0 is a reward, as in the released pipeline, which stores 1e-10 in its place;

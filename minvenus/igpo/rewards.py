@@ -39,9 +39,9 @@ def turn_rewards(kinds: list[str], gains: PerTurn, malformed: list[bool],
     if not recipe.use_gain:
         return TurnRewards([None] * (len(kinds) - 1), outcome)
 
-    # penalty_scope="segment" penalises before copying, so that searches copy the penalty; "turn"
-    # penalises after it. Without copies both give the same rewards: then turn_returns
-    # (advantage.py) decides whether a penalty's return is shared.
+    # penalty_scope="segment": penalise, then copy, so searches copy the penalty. "turn": copy, then
+    # penalise. Without copies the rewards are equal, and turn_returns (advantage.py) tells them
+    # apart.
     rewards = list(gains[:-1])
     penalties = [False] * len(rewards)
     if recipe.penalty_scope == "segment":

@@ -41,7 +41,7 @@ def optimizer_step(model: nn.Module, optimizer: torch.optim.Optimizer, rate: flo
                    clip: float) -> float:
     """Clip, step and reset the gradients; returns their norm before clipping.
 
-    A norm that is not finite changes nothing.
+    A norm that is not finite raises before anything is changed.
     """
     norm = float(whole(nn.utils.clip_grad_norm_(model.parameters(), clip)))
     if not math.isfinite(norm):
