@@ -192,8 +192,7 @@ def save_rollouts(run: Run, step: int, batch: Batch, credit: Credit) -> None:
 
 
 def free_pages(engine: Engine, scorer: Engine) -> dict[str, int]:
-    """Leave the memory of the pages to the update. Returns the peak of pages, and the tokens of
-    rollouts, without those of scoring."""
+    """Leave the pages' memory to the update; returns their peak and the tokens of rollouts."""
     counters = everywhere(engine.counters())
     engine.free_pages()
     scorer.free_pages()

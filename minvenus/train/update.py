@@ -4,7 +4,8 @@
     IGPO   L = igpo_loss(log pi, log pi_old, log pi_ref, A, w)        igpo/loss.py       [P eq.10]
 
 Both run packs (pack.py) through `model.logprobs`, at most `pack_tokens` tokens in one forward. The
-weights w (igpo/loss.py) count the whole optimiser step, so the losses of its packs add up.
+weights w (igpo/loss.py) count the whole optimiser step, so the losses of its packs add up, and
+gradients of several processes are summed, not averaged.
 
 N tokens of a pack, M trained ones among them; m trained ones of a sequence.
 """
