@@ -367,6 +367,12 @@ def test_questions_held_out_by_default_are_128_of_the_toy_web_and_none_of_a_file
     assert IGPOConfig(data="q.jsonl", tools="live").evaluate_questions == 0
 
 
+@pytest.mark.parametrize("cls", [AgentConfig, IGPOConfig])
+def test_a_question_seed_of_0_is_one_and_without_one_it_is_that_of_the_sampling(cls):
+    assert cls(seed=5).web_seed == 5
+    assert [cls(seed=5, question_seed=seed).web_seed for seed in (0, 7)] == [0, 7]
+
+
 # ----------------------------------------------------------------------------------------- presets
 
 REAL = [name for name in get_args(Preset) if name != "tiny"]

@@ -242,3 +242,13 @@ def test_impossible_settings_are_refused(name, value):
 def test_logits_that_are_not_finite_are_an_error_not_a_token():
     with pytest.raises(ValueError, match="no token can be drawn"):
         Engine(FixedLogits([0.0, math.nan]), pages=9).generate([[1]], Sampling(1))
+
+
+def test_one_sequence_with_logits_that_are_not_finite_is_an_error_beside_others_too():
+    engine = Engine(FixedLogits([0.0, 1.0]), pages=9)
+    sequences = [engine.open([1], name) for name in "ab"]
+    for sequence in sequences:
+        engine.start(sequence, Sampling(1))
+    with pytest.raises(ValueError, match="no token can be drawn"):
+        engine.sampler.draw(sequences, torch.tensor([[0.0, 1.0], [0.0, math.nan]]))
+    assert [sequence.tokens for sequence in sequences] == [[1], [1]]

@@ -124,3 +124,12 @@ def test_the_peak_is_the_most_pages_of_any_step_and_not_those_of_the_last():
     for length, peak in ((17, 5), (3, 5), (25, 7)):
         engine.generate([[length] * length], Sampling(1))
         assert engine.counters().pages_peak == peak
+
+
+def test_counters_that_were_read_stay_as_they_were():
+    engine = an_engine()
+    before = engine.counters()
+    engine.generate([[1, 2, 3]], Sampling(2))
+    done = engine.counters()
+    assert (before.prefilled, before.decoded) == (0, 0)
+    assert (done.prefilled, done.decoded) == (3, 1)

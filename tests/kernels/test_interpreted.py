@@ -79,6 +79,18 @@ def test_strided_inputs_and_int32_lengths_are_taken():
     torch.testing.assert_close(out, attention_reference(q, k, v, cu), **close)
 
 
+def test_a_gradient_that_comes_back_transposed_gives_the_same_as_a_plain_one():
+    q, k, v, cu = packed([20, 13], 4, 2, 16)
+    plain = torch.randn(q.shape, generator=torch.Generator().manual_seed(1))
+    transposed = plain.transpose(0, 1).contiguous().transpose(0, 1)
+    leaves = [x.requires_grad_() for x in (q, k, v)]
+    expected, found = (
+        torch.autograd.grad(attention_triton(*leaves, cu), leaves, gradient)
+        for gradient in (plain, transposed)
+    )
+    assert all(map(torch.equal, expected, found))
+
+
 def run_paged(case, splits):
     longest = int(case.cu_queries.diff().max()), int(case.lengths.max())
     with pytest.MonkeyPatch.context() as patch:
@@ -101,9 +113,10 @@ def test_paged_attention_is_the_definition_whatever_the_splits(case, splits, blo
 
 
 @pytest.mark.parametrize("page", [16, 64, 256])
-@pytest.mark.parametrize("new", [[1, 1, 1], [7, 1, 40]], ids=["decoding", "chunks"])
+@pytest.mark.parametrize("new", [[1, 1, 1], [7, 1, 41]], ids=["decoding", "chunks"])
 def test_paged_attention_with_the_shipped_tiles(page, new):
-    case = paged([300, 16, 40], new, 6, 2, 64, page, shared=1)
+    """Three query heads read a kv head: 32 rows hold ten tokens, and 41 need five blocks."""
+    case = paged([300, 16, 41], new, 6, 2, 64, page, shared=1)
     expected = paged_attention_reference(*case)
     torch.testing.assert_close(run_paged(case, 3), expected, **close)
     case.q, case.k_pages, case.v_pages = case.q.half(), case.k_pages.half(), case.v_pages.half()

@@ -59,15 +59,17 @@ def test_the_list_of_what_is_wrong_is_short_and_says_how_much_is_left_out(single
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("layout", ["single", "sharded"])
+@pytest.mark.parametrize("row", [0, -1])
 def test_a_weight_that_is_no_finite_number_is_refused_with_the_file_and_the_tensor(
-    layout, value, request, monkeypatch
+    row, layout, value, request, monkeypatch
 ):
+    """In the first of the pieces that are read, or in the last."""
     folder = request.getfixturevalue(layout)
     name = "model.layers.1.mlp.up_proj.weight"
     for path in folder.glob("*.safetensors"):
         tensors = load_file(path)
         if name in tensors:
-            tensors[name][-1, -1] = value
+            tensors[name][row, -1] = value
             save_file(tensors, path, metadata={"format": "pt"})
             damaged = path
     monkeypatch.setattr(weights, "PIECE", 270)

@@ -102,6 +102,13 @@ def test_the_random_matrix_is_that_of_the_seed():
     assert not torch.isin(matrices(0), matrices(1)).any()
 
 
+def test_no_two_matrices_of_one_shape_begin_alike():
+    model = Qwen3(TIED)
+    add_adapters(model, 3, seed=0)
+    starts = [tuple(adapter.lora_A.flatten().tolist()) for adapter in adapters(model).values()]
+    assert len(set(starts)) == len(starts)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_merged_equals_unmerged(tied):
     _, model = adapted(trained=True, tied=tied)

@@ -509,4 +509,18 @@ MUTANTS = (
         "        self._check_tokens(prefix[computed:] + continuation)\n",
         "",
     ),
+    mutant(
+        73,
+        "a sequence without finite logits goes on beside one that has them",
+        "engine/test_sampler.py::"
+        "test_one_sequence_with_logits_that_are_not_finite_is_an_error_beside_others_too",
+        ("minvenus.engine.sampler:Sampler.draw", "not all(map", "not any(map"),
+    ),
+    mutant(
+        69,
+        "counters that were read go on counting",
+        "engine/test_scheduler.py::test_counters_that_were_read_stay_as_they_were",
+        ("minvenus.engine.engine:Engine.counters", "replace(self.scheduler.counters)",
+         "self.scheduler.counters"),
+    ),
 )

@@ -145,4 +145,11 @@ MUTANTS = (
         TESTS + "test_biases_of_the_base_stay_and_are_saved",
         (LORA + "AdaptedLinear.forward", "self.weight, self.bias", "self.weight"),
     ),
+    mutant(
+        44,
+        "every matrix begins with the same random numbers",
+        TESTS + "test_no_two_matrices_of_one_shape_begin_alike",
+        (LORA + "add_adapters", "(child, rank, generator)",
+         "(child, rank, torch.Generator().manual_seed(seed))"),
+    ),
 )

@@ -83,4 +83,15 @@ MUTANTS = (
         UNTIED,
         ("minvenus.model.qwen3:Qwen3.head_weight", "= self.config.tie_word_embeddings", "= True"),
     ),
+    mutant(
+        73,
+        "only the last piece of a tensor is looked at for NaN",
+        "model/test_damaged_weights.py::"
+        "test_a_weight_that_is_no_finite_number_is_refused_with_the_file_and_the_tensor",
+        (
+            "minvenus.model.weights:read_tensors",
+            "if not finite:",
+            "if not finite and start + step >= len(rows):",
+        ),
+    ),
 )

@@ -433,4 +433,35 @@ MUTANTS = (
         "test_held_out_trajectories_are_different_ones_and_never_trained_on",
         ("minvenus.train.batch:hold_out", "in reversed(examples)", "in examples"),
     ),
+    mutant(
+        51,
+        "an answer that is right in part counts as correct",
+        "train/test_batch.py::test_only_a_whole_outcome_is_a_correct_answer",
+        ("minvenus.train.batch:health", "sample.outcome == 1.0 and", "sample.outcome and"),
+    ),
+    mutant(
+        65,
+        "the bound on the gap is for tokens that did not run",
+        "train/test_precision.py::"
+        "test_the_bound_is_for_the_tokens_that_ran_not_for_those_without_a_signal",
+        ("minvenus.train.update:train_on", "(model, trained,", "(model, minibatch,"),
+    ),
+    mutant(
+        63,
+        "the weight decay is torch's",
+        "train/test_sft.py::"
+        "test_without_a_gradient_a_step_shrinks_all_parameters_by_rate_times_weight_decay",
+        ("minvenus.train.optim:adamw", " weight_decay=weight_decay,", ""),
+    ),
+    mutant(
+        63,
+        "a question seed of 0 is none",
+        "test_config.py::"
+        "test_a_question_seed_of_0_is_one_and_without_one_it_is_that_of_the_sampling",
+        (
+            "minvenus.train.settings:IGPOConfig.web_seed",
+            "self.seed if self.question_seed is None else self.question_seed",
+            "self.question_seed or self.seed",
+        ),
+    ),
 )

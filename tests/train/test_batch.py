@@ -20,6 +20,7 @@ from minvenus.train.batch import failed, fingerprint, health, hold_out, make_bat
 from minvenus.types import Question, Rollout, Sample, Turn
 
 PAPER = Recipe.paper()
+GRPO = Recipe.paper(use_gain=False)
 approx = partial(pytest.approx, rel=1e-5)
 
 
@@ -134,6 +135,13 @@ def test_every_number_of_a_step_worked_by_hand():
         "judge_unknown": 2,
         "alone": 1,
     }
+
+
+def test_only_a_whole_outcome_is_a_correct_answer():
+    """With outcome f1 an answer may be right in part: it browsed for a wrong one."""
+    batch = batch_of([rollout("visit", "answer"), rollout("search", "answer")], [0.5, 1.0])
+    numbers = health(batch, assign_credit(batch.samples, GRPO), [[[]] * 2] * 2, [None] * 2)
+    assert (numbers["browse_correct"], numbers["browse_wrong"]) == (0.0, 1.0)
 
 
 def test_a_mean_of_nothing_is_absent_never_zero():

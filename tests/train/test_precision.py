@@ -21,7 +21,15 @@ from minvenus.train.optim import Diverged, adamw
 from minvenus.train.pack import EMPTY, make_packs
 from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.train.update import check_gap, pack_logprobs
-from tests.train.igpo_runs import MIXED, first_step, learned, small_igpo, with_gate, write_model
+from tests.train.igpo_runs import (
+    MIXED,
+    first_step,
+    learned,
+    small_igpo,
+    with_gate,
+    with_recipe,
+    write_model,
+)
 from tests.train.runs import ROOT, SMALL, made_up_update, parameters
 
 
@@ -109,6 +117,16 @@ def test_as_on_a_gpu_the_bound_is_wider_for_few_tokens(as_on_a_gpu, tokens, gap)
     check_gap(model, rows, gap - 1e-6)
     with pytest.raises(Diverged, match=f"mean of {tokens} tokens .* more than {gap:g}:"):
         check_gap(model, rows, gap + 1e-6)
+
+
+def test_the_bound_is_for_the_tokens_that_ran_not_for_those_without_a_signal(config, monkeypatch):
+    """Only outcomes are rewarded, so two of the four rollouts do not run."""
+    step = first_step(with_recipe(config, use_gain=False), MIXED)
+    ran = sum(row.example.trained for row in step.rows if row.has_signal)
+    assert 0 < ran < 0.9 * sum(row.example.trained for row in step.rows)
+    wider = replace(PRECISION["cpu"], spread=0.05 * ran**0.5)  # 0.0001 + 0.05 where they run
+    monkeypatch.setitem(PRECISION, "cpu", wider)
+    assert step.update(shifted(step.rows, [0.05] * 4))["updates"] == 1
 
 
 @pytest.mark.parametrize("pack_tokens", [512, 4096])

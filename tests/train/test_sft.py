@@ -12,7 +12,7 @@ from torch.autograd.graph import save_on_cpu
 
 from minvenus.model import qwen3
 from minvenus.sft.dataset import Example
-from minvenus.train.optim import Diverged, adamw, learning_rate
+from minvenus.train.optim import Diverged, adamw, learning_rate, optimizer_step
 from minvenus.train.pack import fill_packs, make_packs
 from minvenus.train.settings import SFTConfig
 from minvenus.train.update import pack_logprobs, sft_losses, sft_step, validation_loss
@@ -154,6 +154,15 @@ def test_a_gradient_that_is_not_finite_stops_training_and_changes_nothing():
     with pytest.raises(Diverged, match="norm is nan: lower the learning rate"):
         sft_step(model, adamw(model, (0.9, 0.95), 0.01), BATCH, 1e-3, config_for())
     assert torch.equal(parameters(model), before)
+
+
+def test_without_a_gradient_a_step_shrinks_all_parameters_by_rate_times_weight_decay():
+    model = lively_model()
+    before = parameters(model)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer_step(model, adamw(model, (0.9, 0.95), 0.5), 0.1, 1.0)
+    torch.testing.assert_close(parameters(model), 0.95 * before)
 
 
 def test_validation_is_the_loss_without_a_gradient_or_a_change():
