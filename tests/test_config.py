@@ -101,6 +101,8 @@ def test_what_a_config_json_leaves_out_has_the_default_of_its_family(
         qkv_bias=qkv_bias,
     )
     assert ModelConfig.from_json(write(tmp_path, shape.to_hf())) == shape
+    nulls = {"head_dim": None, "rope_parameters": None, "layer_types": None}
+    assert ModelConfig.from_json(write(tmp_path, raw | nulls)) == shape, "null is left out, too"
     wide = ModelConfig.from_json(write(tmp_path, raw | {"head_dim": 32, "head_count": 3}))
     assert wide == replace(shape, head_dim=32)
     assert ModelConfig.from_json(write(tmp_path, OLD)).qk_norm
@@ -315,6 +317,12 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
         if get_origin(field.type) is Literal:
             for value in get_args(field.type):
                 assert getattr(cls(**(CLASSES[cls] | {field.name: value})), field.name) == value
+
+
+@pytest.mark.parametrize("cls", [AgentConfig, IGPOConfig])
+def test_questions_may_have_a_seed_of_their_own_and_0_is_one(cls):
+    for question_seed, seed in ((None, 5), (7, 7), (0, 0)):
+        assert cls(seed=5, question_seed=question_seed).web_seed == seed
 
 
 @pytest.mark.parametrize(

@@ -83,4 +83,12 @@ MUTANTS = (
         UNTIED,
         ("minvenus.model.qwen3:Qwen3.head_weight", "= self.config.tie_word_embeddings", "= True"),
     ),
+    mutant(
+        59,
+        "null in a config.json is a value",
+        "test_config.py::test_what_a_config_json_leaves_out_has_the_default_of_its_family",
+        "minvenus.config:ModelConfig.from_json",
+        "raw.get(field.name) is not None",
+        "field.name in raw",
+    ),
 )

@@ -433,4 +433,19 @@ MUTANTS = (
         "test_held_out_trajectories_are_different_ones_and_never_trained_on",
         ("minvenus.train.batch:hold_out", "in reversed(examples)", "in examples"),
     ),
+    mutant(
+        46,
+        "a question seed of 0 is none",
+        "test_config.py::test_questions_may_have_a_seed_of_their_own_and_0_is_one",
+        "minvenus.settings:AgentConfig.web_seed",
+        "self.seed if self.question_seed is None else self.question_seed",
+        "self.question_seed or self.seed",
+    ),
+    mutant(
+        63,
+        "grpo is refused for want of room for an answer that it never scores",
+        "test_train_igpo_data.py::"
+        "test_a_question_or_an_answer_without_room_is_refused_before_the_first_step",
+        ("train_igpo:check_questions", "if config.recipe.use_gain and context", "if context"),
+    ),
 )
