@@ -101,6 +101,8 @@ def test_what_a_config_json_leaves_out_has_the_default_of_its_family(
         qkv_bias=qkv_bias,
     )
     assert ModelConfig.from_json(write(tmp_path, shape.to_hf())) == shape
+    nulls = {"head_dim": None, "rope_parameters": None, "layer_types": None}
+    assert ModelConfig.from_json(write(tmp_path, raw | nulls)) == shape, "null is left out, too"
     wide = ModelConfig.from_json(write(tmp_path, raw | {"head_dim": 32, "head_count": 3}))
     assert wide == replace(shape, head_dim=32)
     assert ModelConfig.from_json(write(tmp_path, OLD)).qk_norm

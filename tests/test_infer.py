@@ -387,6 +387,13 @@ def test_a_second_process_in_the_same_folder_is_refused(capsys):
     assert "another process is answering into runs/infer" in capsys.readouterr().err
 
 
+def test_the_folder_of_a_training_run_keeps_its_settings(capsys):
+    Path("runs/igpo/checkpoints").mkdir(parents=True)
+    assert run(["--out", "runs/igpo"]) == 2
+    assert "runs/igpo holds a training run" in capsys.readouterr().err
+    assert not Path("runs/igpo/run.json").exists()
+
+
 @pytest.mark.parametrize(
     "base", ["venus", f"http://me:{KEY}@127.0.0.1:9/v1", f"http://127.0.0.1:9/v1?key={KEY}"]
 )

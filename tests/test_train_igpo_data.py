@@ -20,6 +20,7 @@ from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
 from minvenus.evaluation.questions import open_questions
 from minvenus.files import latest_checkpoint, read_jsonl
+from minvenus.igpo.recipes import RECIPES
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import load_batch, path_of
 from minvenus.tools import base
@@ -278,6 +279,11 @@ def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(c
             with pytest.raises(ConfigError, match=words):
                 train_igpo.main(tight)
             assert {path.name for path in (tmp_path / "run").iterdir()} == {".lock"}
+
+    grpo = replace(tight, recipe=RECIPES["grpo"])  # no answer is scored, so none needs room
+    with closing(train_igpo.question_source(grpo)) as source:
+        loop = train_igpo.rollout_loop(grpo, TOYWEB, source, engine_for(play, 64, 16), TINY)
+        train_igpo.check_questions(loop, source, grpo)
 
 
 @pytest.mark.parametrize(("hops", "slack", "held_out"), [(1, 0, 3), (4, 2, 5), (None, 1, 8)])

@@ -204,6 +204,15 @@ def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_h
     assert len(real) == 6, "a file of trajectories is trained on as it is"
 
 
+def test_the_teacher_opens_a_wrong_result_as_often_as_the_settings_say(monkeypatch):
+    monkeypatch.setattr(train_sft, "TEACHER", Teacher())
+    for rate, pages in ((0.0, 1), (1.0, 2)):
+        for record in train_sft.toyweb_records(SFTConfig(demonstrations=4, wrong_result=rate)):
+            _, question, *turns = [message["content"] for message in record["messages"]]
+            hops = len(question.split()) - 2  # "From Bob own boss?"
+            assert sum('"visit"' in turn for turn in turns) == pages * hops
+
+
 # ---------------------------------------------------------------------------- stopping and going on
 
 

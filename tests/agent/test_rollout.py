@@ -153,6 +153,15 @@ def test_too_many_failures_and_a_wrong_set_up_stop_the_run_with_the_reason_and_l
         assert policy.engine.pool.used == 0 and not policy.engine.scheduler.sequences
 
 
+def test_calls_that_succeed_count_in_the_share_of_those_that_failed():
+    """Every second call fails: of the last three one or two, where two are allowed."""
+    results = [Text("ERROR: x", "http"), Text("Bob sings")] * 3
+    policy = policy_for([*map(search, "abcdef"), answer()])
+    tools = Tools(search=lambda query: results["abcdef".index(query)])
+    guard = FailureGuard(window=3, limit=0.7)
+    assert run(policy, budget(), tools, guard=guard).termination == "answered"
+
+
 @pytest.mark.parametrize("kind", ["refused", "empty", "bad_arguments"])
 def test_errors_that_the_model_can_cause_never_stop_a_run(kind):
     policy = policy_for([search("a"), search("b"), search("c"), answer()])

@@ -82,6 +82,13 @@ def test_the_second_table_of_differences_draws_checkpoints_too():
     assert (paired[1][2], of_starts[1][2]) == ("0.400 [0.100, 0.700]", "0.400 [0.000, 0.800]")
 
 
+def test_all_runs_of_a_start_are_one_number_in_the_test_of_a_difference():
+    """The two checkpoints have 0 and .8: .4 +- 12.706 x .4, t = 1, p = 1 - 2 atan(1) / pi."""
+    alike = {"grpo": [run(0.0, 0.0)] * 8, "paper": [run(a, a) for a in (0.0, 0.8) * 4]}
+    _, _, _, tested, *_ = tables(alike, 2, 4).values()
+    assert tested[1][1:3] == ["+0.400 [-4.682, +5.482]", "0.5000"]
+
+
 def test_a_run_has_collapsed_against_its_own_start():
     runs = [run(0.3, 0.2, turns=3.9), run(0.3, 0.2, turns=3.9, start_turns=7.0)]
     means, *_ = tables({"grpo": runs, "paper": runs[::-1]}, 2, 4).values()

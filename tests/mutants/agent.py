@@ -263,4 +263,18 @@ MUTANTS = (
             "                self._close_ended()\n                if ended:\n",
         ),
     ),
+    mutant(
+        54,
+        "only failed calls count in the share of those that failed",
+        ROLLOUT + "test_calls_that_succeed_count_in_the_share_of_those_that_failed",
+        "minvenus.agent.rollout:RolloutLoop._finish_call",
+        "self.guard.add(f",
+        "failed and self.guard.add(f",
+    ),
+    mutant(
+        54,
+        "an answer takes the place of a training run's settings",
+        "test_infer.py::test_the_folder_of_a_training_run_keeps_its_settings",
+        ("infer:main", "refuse_training_run(config.out)", "pass"),
+    ),
 )

@@ -300,4 +300,13 @@ MUTANTS = (
         IN_AUDIT + "test_a_checkpoint_is_audited_by_one_step_of_training",
         (AUDIT + "main", "asks=config.asks,", ""),
     ),
+    mutant(
+        51,
+        "the test of a difference counts runs of one start as starts",
+        "experiments/test_results.py::"
+        "test_all_runs_of_a_start_are_one_number_in_the_test_of_a_difference",
+        "minvenus.experiments.results:tested_differences",
+        "start_means(differences, checkpoints)",
+        "differences",
+    ),
 )

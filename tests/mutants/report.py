@@ -181,4 +181,10 @@ MUTANTS = (
         "test_a_model_folder_scores_the_answer_before_every_turn_as_a_fresh_forward_does",
         ("minvenus.report.source:scored", "tokenizer, scorer.recipe)", "tokenizer, Recipe())"),
     ),
+    mutant(
+        48,
+        "the plot of log P shows P",
+        "report/test_xray.py::test_the_plot_has_mean_log_probs_before_each_turn_whatever_a_gain_is",
+        ("minvenus.report.xray:belief_plot", '"log_prob"', '"prob"'),
+    ),
 )

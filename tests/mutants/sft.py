@@ -119,4 +119,12 @@ MUTANTS = (
         "sft/test_command.py::test_impossible_options_are_refused_before_any_work",
         ("minvenus.sft.__main__:CleanConfig.__post_init__", ", self.stats_path.resolve()}", "}"),
     ),
+    mutant(
+        39,
+        "the teacher of the toy web has a rate of its own",
+        "test_train_sft.py::test_the_teacher_opens_a_wrong_result_as_often_as_the_settings_say",
+        "train_sft:toyweb_records",
+        "replace(TEACHER, wrong_result=config.wrong_result)",
+        "TEACHER",
+    ),
 )

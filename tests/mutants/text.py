@@ -106,4 +106,18 @@ MUTANTS = (
         COMPANIONS + "test_a_start_checkpoint_s_own_files_stay_but_for_end_and_template",
         ("minvenus.text.companions:companions", ', "chat_template": CHAT_TEMPLATE}', "}"),
     ),
+    mutant(
+        24,
+        "an added token that the vocabulary lists, too, is counted twice",
+        "text/test_tokenizer.py::test_an_added_token_that_the_vocabulary_lists_as_well_is_one_id",
+        "minvenus.text.tokenizer:Tokenizer.__init__",
+        'len(raw["model"]["vocab"].keys() | self.added)',
+        'len(raw["model"]["vocab"]) + len(self.added)',
+    ),
+    mutant(
+        25,
+        "line ends after a turn are dropped, which the template keeps",
+        COMPANIONS + "test_the_rendering_of_messages_encoded_in_one_go_is_their_stream",
+        ("minvenus.text.chat:stream", 'body.lstrip("\\n")', 'body.strip("\\n")'),
+    ),
 )

@@ -100,6 +100,16 @@ def test_a_group_that_ends_alike_is_remarked_upon_and_its_plot_has_all_rollouts(
     assert titles == ["log P(answer)", "rollout 1", "rollout 2"]
 
 
+def test_the_plot_has_mean_log_probs_before_each_turn_whatever_a_gain_is(tmp_path):
+    """From -4 at the bottom (252) to -1 at the top (34); turns from 76 to 504."""
+    rollouts = [rollout([visit(), visit(), answer()])] * 2
+    rows = [[[-3.0, -1.0], [-1.0], [-4.0]]] * 2
+    batch = saved_batch(rollouts, [0, 0], [1, 0], Recipe.paper(gain="prob"), rows)
+    lines = Part.of(xray(tmp_path, batch)).element.iter(SVG + "polyline")
+    shown = ["76.0,106.67 290.0,34.0 504.0,252.0"] * 2
+    assert [line.get("points") for line in lines] == shown
+
+
 def test_colours_reach_to_the_largest_advantage_of_each_recipe(tmp_path):
     batch = group_of_four()
     page = Part.of(xray(tmp_path, batch))

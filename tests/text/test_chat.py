@@ -42,7 +42,7 @@ def conversation(question, turns, observations):
 
 @st.composite
 def conversations(draw, others=hostile):
-    bodies = st.sampled_from([CALL, "<answer>\nThe city.\n</answer>", ""])
+    bodies = st.sampled_from([CALL, "<answer>\nThe city.\n</answer>", "Rome.\n\n", ""])
     turns = draw(st.lists(st.tuples(thoughts, bodies), min_size=1, max_size=4))
     return draw(others), turns, [draw(others) for _ in turns[1:]]
 

@@ -184,6 +184,12 @@ def test_a_file_that_cannot_serve_is_refused_in_one_message(tmp_path, message, t
         Tokenizer.from_file(tmp_path)
 
 
+def test_an_added_token_that_the_vocabulary_lists_as_well_is_one_id(tmp_path, tiny):
+    file = changed(lambda raw: raw["model"]["vocab"].update(tiny.added))
+    (tmp_path / "tokenizer.json").write_text(file, encoding="utf-8")
+    assert Tokenizer.from_file(tmp_path).size == SIZE, "no id beyond the last one is sampled"
+
+
 def test_where_one_added_token_begins_another_the_longer_one_is_taken(tmp_path):
     longer = {"id": SIZE, "content": "<think>!"}
     file = changed(lambda raw: raw["added_tokens"].append(raw["added_tokens"][-2] | longer))
