@@ -129,7 +129,7 @@ MUTANTS = (
     mutant(
         63,
         "a run whose rollouts cannot fit starts",
-        PLANS + "test_on_a_gpu_a_run_that_cannot_fit_is_refused_before_loading_with_the_numbers",
+        PLANS + "test_the_total_is_the_larger_of_rollouts_and_update_with_a_margin_for_fragments",
         (PLAN + "memory_plan", "max(update_sum, sum(rollouts.values()))", "update_sum"),
     ),
     mutant(
