@@ -9,8 +9,8 @@ export HYPOTHESIS_PROFILE ?= ci
 
 help:
 	@echo "make demo     base, SFT, IGPO, evaluation before and after, one question live, a report: minutes on two cores"
-	@echo "make compare  GRPO and recipes of IGPO, twelve runs each from three checkpoints, a page with curves: 35 minutes on two cores"
-	@echo "make ablations  what each part of the recipes does, eight runs each: two and a half hours on two cores; can be stopped and goes on"
+	@echo "make compare  GRPO and four recipes of IGPO, fifteen runs each from five checkpoints, a page with curves: an hour at most on two cores"
+	@echo "make ablations  what each part of the recipes does, ten runs each: two hours on two cores; can be stopped and goes on"
 	@echo "make base     pretrain the tiny base model again, into runs/base (the one in use is in the repository)"
 	@echo "make real-model  SmolLM2-135M as runs/smollm2 and The World Factbook as runs/factbook: fetches 100 MB once, 650 MB on disk"
 	@echo "make real     audit, SFT, GRPO and IGPO on them, 192 test questions for each, a report: five hours on two cores; can be stopped and goes on"
