@@ -19,12 +19,12 @@ DOCS = Path(__file__).parent
 GROUP = "2"                           # of the demo's first batch: two rollouts right, two wrong
 INLINE = re.compile(r"`([^`]+)`|\[([^\]]+)\]\(([^)]+)\)|\*\*([^*]+)\*\*|([^`\[*]+|.)", re.DOTALL)
 LINKS = [
-    ("tour.html", "The tour", "One real group of rollouts, from text to loss, in about 30 minutes."),
-    ("xray.html", "X-ray", "The same kind of numbers for a group of the demo, each with its formula."),
-    ("comparison.html", "The comparison", "GRPO and four recipes of IGPO, 15 runs each, with curves."),
+    ("tour.html", "The tour", "A real group of rollouts, from text to loss, in 30 minutes."),
+    ("xray.html", "X-ray", "A group of the demo: every number with its formula."),
+    ("comparison.html", "The comparison", "GRPO and four recipes of IGPO, with curves."),
     ("equations.md", "Equations", "Every formula, with a link to its lines and to its tests."),
     ("recipes.md", "Recipes", "Every switch, with a number worked by hand."),
-    ("conformance/README.md", "Conformance vectors", "Cases to test another implementation with."),
+    ("conformance/README.md", "Conformance vectors", "Cases that test another implementation."),
     ("experiment.md", "Experiments", "What was measured, and what it does not show."),
     ("faq.md", "Questions and answers", "Each with the test that holds it."),
 ]
