@@ -10,7 +10,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import torch
 from transformers import TrainerCallback
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "docs"))

@@ -99,8 +99,9 @@ def share(values: Sequence[float], unknown: int, questions: int) -> dict:
 
 def accuracy(results: Sequence[RunResult]) -> dict:
     known = [result for result in results if result.correct is not None]
+    correct = [float(bool(result.correct)) for result in known]
     questions = {result.question.id for result in known}
-    return share([result.correct for result in known], len(results) - len(known), len(questions))
+    return share(correct, len(results) - len(known), len(questions))
 
 
 def pass_share(results: Sequence[RunResult], k: int) -> dict:

@@ -26,7 +26,7 @@ from minvenus.engine import Engine
 from minvenus.engine.engine import ScoreRequest
 from minvenus.evaluation.questions import open_questions
 from minvenus.experiments.audit_table import Visit, correlated, number, ranks, visit_table
-from minvenus.experiments.factbook import LEAD_IN, linked, lines_to_read, opening, turn, visit
+from minvenus.experiments.factbook import LEAD_IN, lines_to_read, linked, opening, turn, visit
 from minvenus.experiments.results import Table
 from minvenus.igpo.gain import belief, wrap_truth
 from minvenus.igpo.recipes import Recipe
@@ -91,10 +91,10 @@ def difference_table(walks: list[list[Visit]]) -> Table:
     its standard error, and how often the right page gains more."""
     differences: dict[tuple[str, int], list[float]] = defaultdict(list)
     for visits in walks:
-        right = {visit.hop: visit.gain for visit in visits if visit.kind == "right"}
-        for visit in visits:
-            if visit.kind != "right":
-                differences[visit.kind, visit.hop].append(right[visit.hop] - visit.gain)
+        right = {other.hop: other.gain for other in visits if other.kind == "right"}
+        for other in visits:
+            if other.kind != "right":
+                differences[other.kind, other.hop].append(right[other.hop] - other.gain)
 
     rows = [["right less", "hop", "count", "mean", "error", "positive"]]
     for (kind, hop), numbers in sorted(differences.items()):

@@ -35,7 +35,7 @@ from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import SavedBatch
 from minvenus.report.xray import write_page
 from minvenus.setting import setting
-from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn
+from minvenus.types import UNKNOWN, Kind, PerTurn, Question, Rollout, Sample, Turn
 
 Columns = dict[str, list[list]]           # name -> a number for each turn of each rollout
 ANSWER = "<think>\n</think>\n\n<answer>\n(its words are not known)\n</answer>"   # of the last turn
@@ -124,7 +124,7 @@ def main(config: CreditConfig) -> str:
         return f"page: {write_xray(samples, credit, config)}"
 
     # the log-probs that were made up for gains are no beliefs
-    beliefs = []
+    beliefs: list[PerTurn] = []
     for row, (_, record) in zip(credit.beliefs, records, strict=True):
         beliefs.append(row if "logprobs" in record else [None] * len(row))
     credit = replace(credit, beliefs=beliefs)

@@ -129,10 +129,10 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
-        sizes = config.hidden_size, config.intermediate_size
-        self.gate_proj = nn.Linear(*sizes, bias=False)
-        self.up_proj = nn.Linear(*sizes, bias=False)
-        self.down_proj = nn.Linear(*reversed(sizes), bias=False)
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.gate_proj = nn.Linear(hidden, inner, bias=False)
+        self.up_proj = nn.Linear(hidden, inner, bias=False)
+        self.down_proj = nn.Linear(inner, hidden, bias=False)
 
     def forward(self, x):
         # in parts: at 256K tokens each temporary of the backward pass would take 5 GB at once

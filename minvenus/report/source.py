@@ -103,7 +103,7 @@ def read_case(where: str, record: dict) -> Case:
         rollout = rollout_from_json(record)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    unscored = [None] * len(rollout.turns)
+    unscored: list[list[float] | None] = [None] * len(rollout.turns)
     return Case(Sample(rollout, unscored, record.get("exact_match"), group=0))
 
 

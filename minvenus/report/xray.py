@@ -60,10 +60,10 @@ def write_page(source_path, out_path, group: str | None = None,
     """
     path = Path(source_path)
     groups, facts = read_source(path, group, scorer)
-    boxes = []
+    boxes: list[Html] = []
     for name, cases in groups.items():
         boxes.append(group_box(name, cases, is_open=not boxes))
-    parts = [introduction(cases[0]), boxes]
+    parts: list[Content] = [introduction(cases[0]), boxes]
 
     document = page(f"Rollouts of {path.name}", parts, LEDE, facts, "reward X-ray")
     if len(document) > LARGEST:

@@ -184,15 +184,18 @@ def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> Stats:
 
 def loss_inputs(rows: list[Row], logprobs: Tensor, weights: Tensor) -> LossInputs:
     """The tensors of igpo_loss, [M] each, of the rows of a pack. The host waits for no copy."""
+
+    def column(parts: list[Tensor]) -> Tensor:
+        return torch.cat(parts).to(logprobs.device, non_blocking=True)
+
     references = [row.ref_logprobs for row in rows if row.ref_logprobs is not None]
-    columns = (
-        torch.cat([row.old_logprobs for row in rows]),
-        torch.cat(references) if references else None,
-        torch.cat([row.advantages for row in rows]),
-        weights,
+    return (
+        logprobs,
+        column([row.old_logprobs for row in rows]),
+        column(references) if references else None,
+        column([row.advantages for row in rows]),
+        column([weights]),
     )
-    device = logprobs.device
-    return logprobs, *(x if x is None else x.to(device, non_blocking=True) for x in columns)
 
 
 @torch.no_grad()

@@ -247,7 +247,7 @@ def test_impossible_settings_are_refused(settings, message):
 @pytest.mark.parametrize("prompt", ["text", ["te", "xt"], 7, [1.0], [True], torch.tensor([1])])
 def test_a_prompt_that_is_no_list_of_ids_is_refused_in_words(prompt):
     engine = Engine(MODEL, pages=4)
-    with pytest.raises(ValueError, match="need a list of token ids, got .* tokenizer"):
+    with pytest.raises(ValueError, match=r"need a list of token ids, got .* tokenizer"):
         engine.generate([[1, 2], prompt], GREEDY)
     assert not engine.scheduler.sequences and engine.pool.used == 0
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.config import ConfigError
 from minvenus.agent.observation import result_text
 from minvenus.agent.protocol import format_error, parse_turn
+from minvenus.config import ConfigError
 from minvenus.evaluation.questions import read_questions
 from minvenus.experiments import factbook
 from minvenus.experiments.countries import Country, amounts, country, largest
@@ -252,7 +252,7 @@ def test_no_countries_and_no_package_are_one_clear_line(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="holds no country"):
         main(FactbookConfig(source=str(tmp_path), out=str(tmp_path / "out")))
     (tmp_path / "bare.json").write_text(json.dumps(raw_country("Bare", "", "", "", "")))
-    with pytest.raises(ConfigError, match="0 questions to train on .* another version of cia-w"):
+    with pytest.raises(ConfigError, match=r"0 questions to train on .* another version of cia-w"):
         main(FactbookConfig(source=str(tmp_path), out=str(tmp_path / "out")))
     (tmp_path / "bare.json").write_text('{"Geography": {')
     with pytest.raises(ConfigError, match=r"bare\.json cannot be read as JSON"):

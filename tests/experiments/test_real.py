@@ -220,7 +220,7 @@ def test_the_experiment_from_the_first_audit_to_the_page(folder, tmp_path, comma
     contents = {file: file.read_bytes() for file in out.rglob("*.jsonl")}
     real.main(config)
     assert contents == {file: file.read_bytes() for file in out.rglob("*.jsonl")}, "nothing twice"
-    with pytest.raises(ConfigError, match="plan.json says steps 1, now it is 2"):
+    with pytest.raises(ConfigError, match=r"plan.json says steps 1, now it is 2"):
         real.main(replace(config, steps=2))
     commands.clear()
     real.main(replace(config, seeds=2))
@@ -245,8 +245,8 @@ def test_with_the_packages_the_same_runs_on_the_real_model(tmp_path, commands, c
 
 
 def test_a_missing_model_or_world_names_its_make_target(folder, tmp_path):
-    with pytest.raises(ConfigError, match="nowhere has no config.json: make real-model"):
+    with pytest.raises(ConfigError, match=r"nowhere has no config.json: make real-model"):
         real.main(RealConfig(model="nowhere", out=str(tmp_path)))
-    with pytest.raises(ConfigError, match="nowhere has no manifest.json: make real-model"):
+    with pytest.raises(ConfigError, match=r"nowhere has no manifest.json: make real-model"):
         real.main(RealConfig(model=str(folder / "model"), world="nowhere", out=str(tmp_path)))
     assert not [*tmp_path.iterdir()]

@@ -97,10 +97,10 @@ def execute(func, args, kwargs):
         return func(*args, **kwargs)
     keys = torch._C.DispatchKey
     composite = func.has_kernel_for_dispatch_key(keys.CompositeImplicitAutograd)
+    composite = composite and not func.has_kernel_for_dispatch_key(keys.CPU)
     if composite and func not in (NORM, NORM_BACKWARD):          # in inference mode they come whole
-        if not func.has_kernel_for_dispatch_key(keys.CPU):
-            with Device():
-                return func.decompose(*args, **kwargs)
+        with Device():
+            return func.decompose(*args, **kwargs)
     to_device = copied(func, args, kwargs) if func in COPIES else True
     if func not in COPIES:
         check(func, tensors, bool(ours))

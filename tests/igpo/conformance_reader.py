@@ -16,7 +16,8 @@ def credit(rollouts, recipe):
     """One object for each rollout of the batch, with the names of the cases."""
     results = [rewards(rollout, recipe) for rollout in rollouts]
     for group in {rollout["group"] for rollout in rollouts}:
-        normalise([r for r, rollout in zip(results, rollouts) if rollout["group"] == group], recipe)
+        pairs = zip(results, rollouts, strict=True)
+        normalise([r for r, rollout in pairs if rollout["group"] == group], recipe)
     scale_batch(results, recipe)
     for result in results:
         result["terms"] = terms(result, recipe)
@@ -134,7 +135,7 @@ def terms(result, recipe):
     factor = result["scale"] * recipe["ig_weight"]
     extra = result["outcome_z"] if recipe["outcome_on"] == "every" else 0.0
     turns = [None if z is None else factor * z + extra for z in result["turn_z"]]
-    return turns + [result["outcome_z"]]
+    return [*turns, result["outcome_z"]]
 
 
 def returns(values, penalties, recipe):
@@ -166,7 +167,7 @@ def loss(tokens, settings):
     columns = {"ratios": [], "losses": [], "k3": [], "weights": []}
     for new, old, reference, advantage, owner in zip(
         tokens["logprobs"], tokens["old_logprobs"], tokens["ref_logprobs"], tokens["advantages"],
-        owners,
+        owners, strict=True,
     ):
         ratio = math.exp(clamp(new - old, -20.0, 20.0))
         value = max(-advantage * ratio, -advantage * clamp(ratio, low, high))
@@ -181,7 +182,8 @@ def loss(tokens, settings):
             "token-mean": 1 / len(owners),
             "seq-mean-token-sum": 1 / len(set(owners)),
         }[settings["aggregate"]])
-    policy_loss = sum(w * value for w, value in zip(columns["weights"], columns["losses"]))
-    kl = sum(w * value for w, value in zip(columns["weights"], columns["k3"]))
+    weights = columns["weights"]
+    policy_loss = sum(w * value for w, value in zip(weights, columns["losses"], strict=True))
+    kl = sum(w * value for w, value in zip(weights, columns["k3"], strict=True))
     return {**columns, "policy_loss": policy_loss, "kl": kl,
             "loss": policy_loss + settings["kl_coef"] * kl}

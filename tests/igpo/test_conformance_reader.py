@@ -33,7 +33,7 @@ def close(ours, expected):
 def test_credit(case):
     results = reader.credit(case["rollouts"], case["recipe"])
     assert len(results) == len(case["credit"])
-    for i, (result, expected) in enumerate(zip(results, case["credit"])):
+    for i, (result, expected) in enumerate(zip(results, case["credit"], strict=True)):
         for name in CREDIT:
             assert close(result[name], expected[name]), (case["reason"], i, name)
 

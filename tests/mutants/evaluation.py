@@ -97,7 +97,6 @@ MUTANTS = (
         "unknown runs count as wrong in the accuracy",
         NUMBERS + "test_unknown_verdicts_are_neither_right_nor_wrong_and_are_counted",
         (AGGREGATE + "accuracy", " if result.correct is not None]", "]"),
-        (AGGREGATE + "accuracy", "[result.correct for", "[result.correct is True for"),
     ),
     mutant(
         39,

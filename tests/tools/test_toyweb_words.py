@@ -35,8 +35,10 @@ def test_questions_answers_and_pages_by_hand(text, words):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "pets", "From Rome?", "After all.", "page 3", "page Kim sings Tim sings.", "Answer."]
-    + ["ERROR: no such page.", "From Kim own guard, please?", "Who has pets?", "<b>"],
+    [
+        *("", "pets", "From Rome?", "After all.", "page 3", "page Kim sings Tim sings.", "Answer."),
+        *("ERROR: no such page.", "From Kim own guard, please?", "Who has pets?", "<b>"),
+    ],
 )
 def test_any_other_text_is_left_alone(text):
     assert with_words(text) == text
