@@ -7,13 +7,13 @@ the code computes.
 """
 
 import json
+import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
-from minvenus.experiments.calculator import as_json, read_samples
-from minvenus.igpo.credit import assign_credit
+from minvenus.experiments.calculator import CreditConfig, main
 from minvenus.igpo.loss import LossConfig, igpo_loss, k3, log_ratios, policy_losses, token_weights
 from minvenus.igpo.recipes import RECIPES, Recipe
 
@@ -267,9 +267,12 @@ for name, advantages in (("good", [1.0] * 4), ("bad", [-1.0] * 4)):
 
 
 def credit_case(name: str, reason: str, base: str, changes: dict, rollouts: list[dict]) -> dict:
+    """What the calculator prints of a file with these rollouts."""
     recipe = replace(RECIPES[base], **changes)
-    samples = read_samples([(name, record) for record in rollouts])
-    credit = json.loads(as_json(samples, assign_credit(samples, recipe)))
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.write("".join(json.dumps(record) + "\n" for record in rollouts))
+        file.flush()
+        credit = json.loads(main(CreditConfig(file=file.name, recipe=recipe, json=True)))
     return {"name": name, "reason": reason, "recipe": arithmetic(recipe), "rollouts": rollouts,
             "credit": credit}
 
