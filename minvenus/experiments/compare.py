@@ -226,7 +226,13 @@ def trained(run_folder: Path, steps: int) -> Path:
 
 
 def train_all(
-    label: str, script: str, folder: Path, steps: int, jobs: dict[str, dict], at_once: int
+    label: str,
+    script: str,
+    folder: Path,
+    steps: int,
+    jobs: dict[str, dict],
+    at_once: int,
+    threads: int = 1,
 ) -> list[Path]:
     """Run a training script to its end for each job, into FOLDER/NAME; returns the models."""
     runs = {}
@@ -234,16 +240,21 @@ def train_all(
         runs[name] = {"out": folder / name, "steps": steps} | settings
 
     progress = Progress(label, 0, len(jobs))
-    for done, name in enumerate(run_all(script, runs, at_once, folder), start=1):
+    for done, name in enumerate(run_all(script, runs, at_once, folder, threads), start=1):
         trained(folder / name, steps)
         progress.show(done, {})
     return [trained(folder / name, steps) for name in jobs]
 
 
 def run_all(
-    script: str, jobs: dict[str, dict], at_once: int = 1, logs: Path | None = None
+    script: str,
+    jobs: dict[str, dict],
+    at_once: int = 1,
+    logs: Path | None = None,
+    threads: int = 1,
 ) -> Iterator[str]:
-    """Run a script once for each job, a name and settings, at most `at_once` at a time.
+    """Run a script once for each job, a name and settings, at most `at_once` at a time, each with
+    so many threads: of a tiny model, two processes side by side are faster than one with two.
 
     Yields the name of each one that has ended well. After a failure or Ctrl-C the others finish
     their step and save. With `logs`, a job's output is appended to LOGS/NAME/log.txt, not shown.
@@ -254,7 +265,8 @@ def run_all(
         while waiting or running:
             while waiting and len(running) < at_once:
                 name = waiting.pop(0)
-                running[name] = start(script, jobs[name], logs and logs / name / "log.txt")
+                log = logs and logs / name / "log.txt"
+                running[name] = start(script, jobs[name], log, threads)
             time.sleep(LOOK_EVERY)
 
             for name, process in list(running.items()):
@@ -275,13 +287,12 @@ def run_all(
             process.wait()
 
 
-def start(script: str, settings: dict, log: Path | None) -> subprocess.Popen:
-    """Start a script with one thread: of a tiny model, two processes side by side are faster than
-    one with two threads."""
+def start(script: str, settings: dict, log: Path | None, threads: int) -> subprocess.Popen:
     if not (ROOT / script).exists():
         raise ConfigError(f"{ROOT} has no {script}, an installed package has no scripts: run this "
                           "in a clone of the repository")
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+                                             str(threads))
     command = [sys.executable, str(ROOT / script), *flags_of(settings)]
     if log is None:
         return subprocess.Popen(command, env=environment, start_new_session=True)

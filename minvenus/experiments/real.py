@@ -15,8 +15,8 @@ one hop teaches little.
     OUT/results.txt        the tables, also in report.html with the curves
     OUT/xray.html          a group of rollouts that ended differently
 
-The command can be stopped and goes on; with more --seeds it adds runs. Each script has one thread,
-and `jobs` of them run at a time.
+The command can be stopped and goes on; with more --seeds it adds runs. `jobs` scripts with one
+thread each run at a time; a script that runs alone has all the threads.
 """
 
 from dataclasses import asdict, dataclass
@@ -66,10 +66,10 @@ class RealConfig:
         "recipes, perhaps with changes; a wrong name lists them all")
     seeds: int = setting(1, "runs of each method", least=1)
     sft_steps: int = setting(100, "optimiser steps on demonstrations", least=1)
-    steps: int = setting(32, "batches of rollouts of each run", least=1)
+    steps: int = setting(16, "batches of rollouts of each run", least=1)
     learning_rate: float = setting(2e-5, "of all methods", above=0)
-    watched: int = setting(32, "test questions asked before, half-way and after it", least=1)
-    tested: int = setting(192, "test questions asked of every model at the end", least=2)
+    watched: int = setting(16, "test questions asked before, half-way and after it", least=1)
+    tested: int = setting(96, "test questions asked of every model at the end", least=2)
     audited: int = setting(102, "test questions of an audit", least=3)
     jobs: int = setting(2, "processes at the same time", least=1)
 
@@ -92,7 +92,8 @@ def main(config: RealConfig) -> str:
     audit("start", Path(config.model), config)
     data = str(Path(config.world) / "demonstrations.jsonl")
     lesson = {"preset": PRESET, "model": config.model, "data": data}
-    [sft] = train_all("SFT", "train_sft.py", out, config.sft_steps, {"sft": lesson}, config.jobs)
+    [sft] = train_all(
+        "SFT", "train_sft.py", out, config.sft_steps, {"sft": lesson}, 1, threads=config.jobs)
     audit("sft", sft, config)
     evaluate({"sft": sft}, config)
 
@@ -192,7 +193,8 @@ def evaluate(models: dict[str, Path], config: RealConfig) -> None:
             "concurrency": 16,
             "out": Path(config.out) / "eval" / name,
         }
-    for name in run_all("eval.py", jobs, config.jobs, Path(config.out)):
+    threads = max(1, config.jobs // len(jobs))
+    for name in run_all("eval.py", jobs, config.jobs, Path(config.out), threads):
         print(f"{name} is done", flush=True)
 
 

@@ -153,14 +153,14 @@ SCRIPTS = {  # script -> its settings, its presets, what makes it small
 
 @pytest.fixture
 def commands(monkeypatch):
-    """Scripts run in this process, and small. Gives (script, settings) of each."""
+    """Scripts run in this process, and small. Gives (script, settings, threads) of each."""
     seen = []
 
-    def run_all(script, jobs, at_once=1, logs=None):
+    def run_all(script, jobs, at_once=1, logs=None, threads=1):
         for name, settings in jobs.items():
             config, presets, small = SCRIPTS[script]
             parsed = parse_flags(config, flags_of(settings | small), presets=presets)
-            seen.append((script, settings))
+            seen.append((script, settings, threads))
             importlib.import_module(script.removesuffix(".py")).main(parsed)
             yield name
 
@@ -186,11 +186,12 @@ def test_the_experiment_from_the_first_audit_to_the_page(folder, tmp_path, comma
     config = small_config(folder, tmp_path / "out", "grpo, uncentred")
     printed = real.main(config)
     out = tmp_path / "out"
-    scripts, settings = zip(*commands, strict=True)
+    scripts, settings, threads = zip(*commands, strict=True)
     assert scripts == (
         "train_sft.py", "eval.py", "train_igpo.py", "train_igpo.py", "eval.py", "eval.py",
         "infer.py",
     )
+    assert threads == (2, 2, 1, 1, 1, 1, 1), "a script that runs alone has both"
     _, _, grpo, uncentred, *_ = settings
     same = dict(grpo), dict(uncentred)
     for one in same:
@@ -224,7 +225,7 @@ def test_the_experiment_from_the_first_audit_to_the_page(folder, tmp_path, comma
         real.main(replace(config, steps=2))
     commands.clear()
     real.main(replace(config, seeds=2))
-    assert [settings["seed"] for script, settings in commands if script == "train_igpo.py"] == [
+    assert [settings["seed"] for script, settings, _ in commands if script == "train_igpo.py"] == [
         1, 1, 2, 2,
     ]
 

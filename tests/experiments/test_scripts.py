@@ -47,8 +47,8 @@ def test_a_script_runs_with_its_flags_and_one_thread_and_its_command_is_shown(fo
     command, seen = capfd.readouterr().out.strip().splitlines()
     flags = ["--limit", "3", "--max-turns", "none", "--compare", "a", "b"]
     assert command == f"$ python eval.py {' '.join(flags)}" and seen == f"{flags} 1"
-    assert list(compare.run_all("eval.py", {"new": {"seed": 4}}, logs=folder)) == ["new"]
-    assert (folder / "new" / "log.txt").read_text() == "['--seed', '4'] 1\n"
+    assert list(compare.run_all("eval.py", {"new": {"seed": 4}}, logs=folder, threads=3)) == ["new"]
+    assert (folder / "new" / "log.txt").read_text() == "['--seed', '4'] 3\n"
 
 
 @pytest.mark.parametrize("command", ["compare", "demo"])
