@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 import train_igpo
+from minvenus import setup
 from minvenus.evaluation.judge import Judge
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.model import weights
@@ -146,7 +147,7 @@ def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(
 ):
     """Neither as a wrong answer nor as a right one: the statistics are those of the others. One
     that is left alone in its group teaches nothing."""
-    monkeypatch.setattr(train_igpo, "make_grader", QuickJudge)
+    monkeypatch.setattr(setup, "make_grader", QuickJudge)
     with grading(
         lambda answer: failing if answer == "sphinx" else answer.split()[0].strip(",")
     ) as server:

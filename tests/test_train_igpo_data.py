@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-import minvenus.engine
 import train_igpo
+from minvenus import setup
+from minvenus.agent import rollout
 from minvenus.agent.prompt import TOYWEB, read_format
 from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
@@ -23,7 +24,6 @@ from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.igpo.recipes import RECIPES
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import load_batch, path_of
-from minvenus.tools import base
 from minvenus.tools.base import FailureGuard, ToolError
 from minvenus.tools.web import make_tools
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
@@ -80,8 +80,7 @@ def scripted():
         return engine_for(play, pages=pages, page_size=page_size, model=model)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (minvenus.engine, train_igpo):
-            patch.setattr(module, "Engine", engine)
+        patch.setattr(setup, "Engine", engine)
         yield
 
 
@@ -211,7 +210,7 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     well again the run ends as if nothing was."""
     config, tools = replace(config, out=str(tmp_path), save_every=100), Breaking(config.tools)
     monkeypatch.setattr(question_files, "make_tools", tools)
-    monkeypatch.setattr(base, "FailureGuard", partial(FailureGuard, window=1, limit=0.5))
+    monkeypatch.setattr(rollout, "FailureGuard", partial(FailureGuard, window=1, limit=0.5))
     tools.left = 9
     assert command("train_igpo.py", config) == 2
     err = capsys.readouterr().err
@@ -282,8 +281,7 @@ def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(c
 
     grpo = replace(tight, recipe=RECIPES["grpo"])  # no answer is scored, so none needs room
     with closing(train_igpo.question_source(grpo)) as source:
-        loop = train_igpo.rollout_loop(grpo, TOYWEB, source, engine_for(play, 64, 16), TINY)
-        train_igpo.check_questions(loop, source, grpo)
+        train_igpo.rollout_loop(grpo, TOYWEB, source, engine_for(play, 64, 16), TINY)
 
 
 @pytest.mark.parametrize(("hops", "slack", "held_out"), [(1, 0, 3), (4, 2, 5), (None, 1, 8)])

@@ -16,9 +16,9 @@ from minvenus.flags import parse_flags
 from minvenus.model import weights
 from minvenus.sft.dataset import encode
 from minvenus.tools.toyweb_lessons import Teacher, notes
-from minvenus.train.batch import example_digest as digest
 from minvenus.train.checkpoint import load_start
 from minvenus.train.settings import SFTConfig
+from minvenus.train.sft import example_digest as digest
 from tests.train.runs import (
     TINY,
     command,

@@ -19,6 +19,7 @@ import eval as evaluation
 import infer
 import train_igpo
 import train_sft
+from minvenus import setup
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.engine import Engine
 from minvenus.evaluation import questions as question_files
@@ -31,7 +32,7 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, EvalConfig, InferConfig
 from minvenus.sft.dataset import Example, load
 from minvenus.tools import toyweb
-from minvenus.train import checkpoint, update
+from minvenus.train import checkpoint, sft, update
 from minvenus.train.batch import Batch
 from minvenus.train.run import Run
 from minvenus.types import Question
@@ -183,14 +184,15 @@ def watch_training(record: Record, script) -> None:
         lambda call: record.weights.append(flat(call["result"][0])),
     )
     record.watch(script, "adamw", "adam {betas}, decay {weight_decay}")
-    record.watch(update, "pack_logprobs", "log-probs {model}, temperature {temperature}")
-    record.watch(update, "token_weights", "loss {aggregate} over {rollouts} sequences")
-    record.watch(
-        update,
-        "optimizer_step",
-        "optimizer {model}, rate {rate:.3g}, clip {clip}",
-        lambda call: record.weights.append(flat(call["model"])),
-    )
+    for module in (update, sft):
+        record.watch(module, "pack_logprobs", "log-probs {model}, temperature {temperature}")
+        record.watch(module, "token_weights", "loss {aggregate} over {rollouts} sequences")
+        record.watch(
+            module,
+            "optimizer_step",
+            "optimizer {model}, rate {rate:.3g}, clip {clip}",
+            lambda call: record.weights.append(flat(call["model"])),
+        )
     record.watch(Run, "log", "log of step {step}: {numbers}")
     record.watch(checkpoint, "save", "saved step {state[step]}, {model}, {tokenizer_files}")
     for module in (update, question_files):
@@ -210,13 +212,13 @@ def test_train_igpo(tmp_path, monkeypatch):
     config = small_igpo(
         write_model(tmp_path / "start"),
         tmp_path / "run",
-        **{"seed": 5, "question_seed": 7, "steps": 2, "evaluate_every": 2, "slack": 1},
+        **{"seed": 5, "question_seed": 7, "steps": 2, "evaluate_every": 2, "save_every": 2},
         **{"evaluate_questions": 1, "rollouts_every": 9, "outcome": "f1", "lora_rank": 2},
         **{"temperature": 0.9, "top_p": 0.95, "max_turn_tokens": 60, "max_context": 500},
         **{"max_observation_tokens": 99, "tool_seconds": 33.0, "minibatches": 2, "clip": 0.5},
         **{"learning_rate": 0.02, "weight_decay": 0.03, "kl_coef": 0.1, "clip_low": 0.1},
         **{"clip_high": 0.3, "dual_clip": 7.0, "aggregate": "token-mean", "pages": 300},
-        **{"asks": "last"},
+        **{"asks": "last", "slack": 1},
     )
     plays = [["right: right", "wrong: dog"], ["right: dog", "wrong: no"]]
     record, make_case = Record(monkeypatch), toyweb.make_case
@@ -233,7 +235,7 @@ def test_train_igpo(tmp_path, monkeypatch):
         saved = call["batch"]
         assert saved.credit == assign_credit(saved.samples, saved.recipe)
 
-    record.watch(train_igpo, "open_questions", QUESTIONS)
+    record.watch(setup, "open_questions", QUESTIONS)
     watch_training(record, train_igpo)
     watch_rollouts(record, script_of(config, plays))
     record.watch(train_igpo, "igpo_update", "update of step {step}: {batch}", whole)
@@ -307,7 +309,6 @@ log of step 1: outcome 0.25, gain_mean, right_pages 0.5, turns 3, malformed 0,
     entropy, logprob_gap_mean, logprob_gap, policy_loss, kl, approx_kl, ratio_min, ratio_max,
     clip_fraction, dual_clip_fraction, tokens, grad_norm, updates 2, before_test_exact_match 1,
     before_test_right_pages 1, before_test_turns 3, before_test_malformed 0
-saved step 1, weights 2, tokenizer.json, tokenizer_config.json, generation_config.json, agent.json
 
 # step 2
 pages freed

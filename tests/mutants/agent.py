@@ -233,7 +233,7 @@ MUTANTS = (
         "the expected length of the settings reaches no writer",
         "test_train_igpo_data.py::"
         "test_rollouts_are_admitted_by_the_expected_length_of_the_settings[300]",
-        ("train_igpo:rollout_loop", "sampling, config.expected_context", "sampling"),
+        ("minvenus.setup:rollout_loop", "sampling, config.expected_context", "sampling"),
     ),
     mutant(
         54,

@@ -19,13 +19,13 @@ MUTANTS = (
         33,
         "trajectory mean per pack",
         "train/test_sft.py::test_one_two_or_five_packs_give_the_same_step[trajectory-mean]",
-        ("minvenus.train.update:sft_losses", "len(examples)", "len(pack.rows)"),
+        ("minvenus.train.sft:sft_losses", "len(examples)", "len(pack.rows)"),
     ),
     mutant(
         33,
         "token mean where each trajectory should weigh the same",
         LOSS,
-        ("minvenus.train.update:sft_losses", "config.reduction ==", "config.reduction !="),
+        ("minvenus.train.sft:sft_losses", "config.reduction ==", "config.reduction !="),
     ),
     mutant(
         37,

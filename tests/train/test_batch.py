@@ -16,7 +16,8 @@ from minvenus.evaluation.questions import batch_indices
 from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import Recipe
 from minvenus.sft.dataset import Example
-from minvenus.train.batch import failed, fingerprint, health, hold_out, make_batch
+from minvenus.train.batch import failed, health, make_batch
+from minvenus.train.sft import fingerprint, hold_out
 from minvenus.types import Question, Rollout, Sample, Turn
 
 PAPER = Recipe.paper()

@@ -20,7 +20,7 @@ from minvenus.model.precision import engine_model
 from minvenus.train.checkpoint import load_reference, load_start
 from minvenus.train.parallel import shard, whole
 from minvenus.train.settings import IGPOConfig, SFTConfig
-from minvenus.train.update import sft_step, validation_loss
+from minvenus.train.sft import sft_step, validation_loss
 from tests.train.igpo_runs import (
     MIXED,
     first_step,

@@ -26,7 +26,8 @@ from minvenus.train.optim import adamw
 from minvenus.train.pack import make_packs, rank_packs
 from minvenus.train.parallel import gather, on_rank_0, rank, shard, share, together, whole
 from minvenus.train.settings import IGPOConfig, SFTConfig
-from minvenus.train.update import Row, sft_step, train_on, validation_loss, with_reference
+from minvenus.train.sft import sft_step, validation_loss
+from minvenus.train.update import Row, train_on, with_reference
 from minvenus.types import Question
 from tests.train.igpo_runs import small_igpo, small_web, with_gate
 from tests.train.ranks import on_ranks
