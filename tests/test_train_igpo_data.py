@@ -225,6 +225,9 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     )
     tools.left = -1
     assert command("train_igpo.py", config) == 0
+    *_, model, report = capsys.readouterr().out.splitlines()
+    assert model == f"model: {latest_checkpoint(tmp_path) / 'model'}"
+    assert Path(report.removeprefix("report: ")).read_text().startswith("<!DOCTYPE html>")
     assert content(tmp_path) == content(whole)
 
 

@@ -8,7 +8,7 @@ difference that pytest shows, and write it into the list.
 
 import inspect
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -33,8 +33,10 @@ from minvenus.settings import AgentConfig, EvalConfig, InferConfig
 from minvenus.sft.dataset import Example, load
 from minvenus.tools import toyweb
 from minvenus.train import checkpoint, sft, update
+from minvenus.train import run as running
 from minvenus.train.batch import Batch
-from minvenus.train.run import Run
+from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
+from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.types import Question
 from tests.agent.scripted import TOKENIZER, engine_for
 from tests.train.igpo_runs import script_of, small_igpo, turns_of, web_of, write_model
@@ -118,8 +120,12 @@ class Record:
         for line, same in groupby(self.calls):
             count = len([*same])
             calls.append(line if count == 1 else f"{line} ({count}x)")
-        lines = re.sub(r"\n +", " ", written).splitlines()
-        assert calls == [line for line in lines if line and not line.startswith("#")]
+        assert calls == written_lines(written)
+
+
+def written_lines(written: str) -> list[str]:
+    lines = re.sub(r"\n +", " ", written).splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def is_decided(name: str) -> bool:
@@ -193,7 +199,7 @@ def watch_training(record: Record, script) -> None:
             "optimizer {model}, rate {rate:.3g}, clip {clip}",
             lambda call: record.weights.append(flat(call["model"])),
         )
-    record.watch(Run, "log", "log of step {step}: {numbers}")
+    record.watch(running.Run, "log", "log of step {step}: {numbers}")
     record.watch(checkpoint, "save", "saved step {state[step]}, {model}, {tokenizer_files}")
     for module in (update, question_files):
         record.watch(module, "permutation", "order of {count} by {seed}")
@@ -526,4 +532,106 @@ asked: After Hal own?
 turn weights 0, Sampling(max_tokens=60, temperature=0.9, top_k=700, top_p=0.95,
     presence_penalty=0.2, stop_ids=(728, 726, 748)) (3x)
 trajectory saved
+"""
+
+
+# --------------------------------------------------------------------------------- what is not said
+
+
+def test_what_a_setting_is_where_nothing_is_said_and_with_a_preset():
+    lines = []
+    for settings in (InferConfig(), EvalConfig(), SFTConfig(), IGPOConfig()):
+        lines.append(line_of(type(settings).__name__, running.flat(asdict(settings))))
+    for name, presets in (("SFT", SFT_PRESETS), ("IGPO", IGPO_PRESETS)):
+        lines += [line_of(f"{name} {preset}", values) for preset, values in presets.items()]
+    assert lines == written_lines(DEFAULTS)
+
+
+def line_of(name: str, values: dict) -> str:
+    return f"{name}: {', '.join(f'{k} {v}' for k, v in values.items())}".strip()
+
+
+DEFAULTS = """
+InferConfig: question None, json False, out runs/infer, model tiny, device auto, api_base None,
+    api_model None, prompt_ids True, like None, system_prompt None, tools toyweb, tool_seconds
+    450.0, max_observation_tokens None, max_turns None, max_context None, max_new_tokens None,
+    max_malformed 5, time_limit None, temperature None, top_p None, top_k None, presence_penalty
+    None, retries None, seed 0, question_seed None, asks every
+EvalConfig: questions None, limit None, runs 1, hops None, slack None, score em, judge False, out
+    None, concurrency None, pages None, redo_failed False, json False, compare None, xray None,
+    group None, answer None, model tiny, device auto, api_base None, api_model None, prompt_ids
+    True, like None, system_prompt None, tools toyweb, tool_seconds 450.0, max_observation_tokens
+    None, max_turns None, max_context None, max_new_tokens None, max_malformed 5, time_limit None,
+    temperature None, top_p None, top_k None, presence_penalty None, retries None, seed 0,
+    question_seed None, asks every
+SFTConfig: preset tiny, model tiny-base, out runs/sft, seed 0, steps 250, evaluate_every 50,
+    save_every 50, plan False, device auto, data toyweb, like None, max_tokens 4096, validation 64,
+    batch 16, reduction token-mean, learning_rate 0.001, warmup 0.1, weight_decay 0.01, clip 1.0,
+    lora_rank 0, pack_tokens 8192, recompute False, offload False, demonstrations 768, most_hops 4,
+    asks every, wrong_result 0.5, replay 0.25
+IGPOConfig: preset tiny, model tiny-base, out runs/igpo, seed 0, steps 80, evaluate_every 20,
+    save_every 1, rollouts_every 20, plan False, device auto, data toyweb, tools toyweb,
+    tool_seconds 450.0, like None, system_prompt None, questions 8, group 4, evaluate_questions 128,
+    use_gain True, gain log_prob, browse replicate, newlines_after_think 2, lead_in Now there's
+    enough information to answer, format_penalty 1.0, penalty_scope turn, normalize scaled,
+    center_gain True, spread std, ig_weight 1.0, outcome_on last, gamma 0.95, discount_over turns,
+    gain_policy current, outcome em, judge False, temperature 1.0, top_p 1.0, max_turns None,
+    max_turn_tokens 48, max_context 768, max_observation_tokens 8192, epochs 1, minibatches 1,
+    learning_rate 0.0006, weight_decay 0.01, clip 1.0, clip_low 0.2, clip_high 0.2, dual_clip None,
+    kl_coef 0.001, aggregate seq-mean-token-mean, lora_rank 0, pages 6144, expected_context None,
+    pack_tokens 4096, recompute False, offload False, hops 4, slack 0, asks every, question_seed
+    None
+
+SFT tiny:
+SFT smollm2: model smollm2-135m, steps 100, batch 4, validation 16, learning_rate 0.0002, max_tokens
+    1536, pack_tokens 3072, reduction trajectory-mean, recompute False
+SFT qwen3-0.6b: model qwen3-0.6b, steps 500, batch 32, learning_rate 1e-05, max_tokens 16384,
+    pack_tokens 16384, reduction trajectory-mean, recompute True
+SFT qwen3-4b-lora: model qwen3-4b, steps 500, batch 32, learning_rate 0.0001, max_tokens 32768,
+    pack_tokens 32768, reduction trajectory-mean, recompute True, lora_rank 32
+SFT dr-venus-4b: model qwen3-4b-thinking-2507, like dr-venus, steps 585, batch 32, learning_rate
+    1e-05, max_tokens 200000, pack_tokens 200000, reduction trajectory-mean, recompute True, offload
+    True
+
+IGPO tiny:
+IGPO smollm2: model smollm2-135m, steps 40, questions 4, group 4, learning_rate 2e-05, max_turns 12,
+    max_turn_tokens 96, max_context 1536, max_observation_tokens 256, pages 2048, pack_tokens 2048,
+    recompute False, save_every 5
+IGPO qwen3-0.6b: model qwen3-0.6b, steps 100, questions 8, group 8, learning_rate 1e-06, max_turns
+    40, max_turn_tokens 2048, max_context 16384, pages 7168, pack_tokens 16384, recompute True,
+    save_every 10
+IGPO qwen3-4b-lora: model qwen3-4b, steps 100, questions 8, group 8, learning_rate 1e-05, max_turns
+    80, max_turn_tokens 4096, max_context 32768, pages 16448, pack_tokens 32768, recompute True,
+    save_every 10, lora_rank 32
+IGPO dr-venus-4b: model qwen3-4b-thinking-2507, like dr-venus, steps 62, questions 16, group 8,
+    learning_rate 1e-06, top_p 0.95, max_turns 200, max_turn_tokens 8192, max_context 262144,
+    expected_context 65536, pages 16512, pack_tokens 262144, recompute True, offload True,
+    save_every 5
+"""
+
+
+def test_the_toy_data_of_train_sft(monkeypatch, capsys):
+    """Nine demonstrations, of which three are held out; texts of the base are a quarter."""
+    record = Record(monkeypatch)
+    line = "web {seed}, hops {hops}, slack {slack}, {train} questions, asks {asks}"
+    record.watch(train_sft, "ToyWeb", line)
+    record.watch(train_sft, "demonstrations", "{count} of {split} by {teacher}, seed {seed}")
+    record.watch(train_sft, "notes", "text {index} of the base, seed {seed}")
+    config = SFTConfig(
+        **{"seed": 5, "most_hops": 2, "demonstrations": 9, "asks": "last", "validation": 3},
+        **{"wrong_result": 0.125, "replay": 0.25, "model": "tiny"},
+    )
+    training, held_out, _ = train_sft.load_examples(config, TINY)
+    record.compare(TOY_DATA)
+    assert (len(training), len(held_out)) == (8, 3)
+    out = capsys.readouterr().out
+    assert "3 held out, 6 trained on\n            and 2 texts like those" in out
+
+
+TOY_DATA = """
+web 5, hops (1, 2), slack 0, 9 questions, asks last
+9 of train by Teacher(wrong_result=0.125, wrong_relation=0.3, at_once=0.03, stop_early=0.05,
+    cut_off=0.5), seed 5
+text 0 of the base, seed 6
+text 1 of the base, seed 6
 """

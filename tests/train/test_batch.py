@@ -98,7 +98,7 @@ def test_every_number_of_a_step_worked_by_hand():
     1 -1 -1 1 0 0 have the mean size 2/3: the scale is 14/15 of the deviation. Returns of the second
     rollout: -1, -7/45 - .95, ..., in the end -3.12110: larger in size than any of the first.
     """
-    a = rollout("search", "visit", "visit", "answer")
+    a = rollout("search", "visit", "visit", "answer", termination="answered_max_steps")
     b = rollout("search", "visit", "visit", "answer")
     c = rollout("search", "none", "answer", malformed=(1, 2), termination="timeout")
     failed_one = rollout("answer", termination="error")
