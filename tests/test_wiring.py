@@ -45,7 +45,8 @@ from tests.train.runs import TINY, demonstrations, small_config, write_inputs
 # what the plays of these tests decide, not the weights of a random model
 DECIDED = """outcome right_pages turns malformed turns_with_gain turns_penalised gain_positive
     browse_correct browse_wrong failed judge_unknown alone updates exact_match epoch learning_rate
-    groups_without_outcome_signal groups_without_any_signal""".split()
+    groups_without_outcome_signal groups_without_any_signal pages_peak rollout_tokens tokens
+    trained_tokens""".split()
 
 QUESTIONS = """questions {path}, tools {tools}, seed {seed}, hops {hops}, slack {slack},
     asks {asks}, held out {limit}"""
@@ -311,9 +312,9 @@ rollouts of step 1 saved, gains by current, lead-in Answer.
 log of step 1: outcome 0.25, gain_mean, right_pages 0.5, turns 3, malformed 0,
     groups_without_outcome_signal 0.5, groups_without_any_signal 0, advantage_max, turns_with_gain
     1, turns_penalised 0, gain_positive 1, gain_right, gain_wrong, scale, browse_correct 0.5,
-    browse_wrong 0.5, failed 0, judge_unknown 0, alone 0, pages_peak, rollout_tokens, loss,
+    browse_wrong 0.5, failed 0, judge_unknown 0, alone 0, pages_peak 40, rollout_tokens 429, loss,
     entropy, logprob_gap_mean, logprob_gap, policy_loss, kl, approx_kl, ratio_min, ratio_max,
-    clip_fraction, dual_clip_fraction, tokens, grad_norm, updates 2, before_test_exact_match 1,
+    clip_fraction, dual_clip_fraction, tokens 473, grad_norm, updates 2, before_test_exact_match 1,
     before_test_right_pages 1, before_test_turns 3, before_test_malformed 0
 
 # step 2
@@ -356,9 +357,9 @@ grades by exact match: test-0, ['pets own cow']
 log of step 2: outcome 0.25, gain_mean, right_pages 0.5, turns 3, malformed 0,
     groups_without_outcome_signal 0.5, groups_without_any_signal 0, advantage_max, turns_with_gain
     1, turns_penalised 0, gain_positive 1, gain_right, gain_wrong, scale, browse_correct 0.5,
-    browse_wrong 0.5, failed 0, judge_unknown 0, alone 0, pages_peak, rollout_tokens, loss,
+    browse_wrong 0.5, failed 0, judge_unknown 0, alone 0, pages_peak 40, rollout_tokens 429, loss,
     entropy, logprob_gap_mean, logprob_gap, policy_loss, kl, approx_kl, ratio_min, ratio_max,
-    clip_fraction, dual_clip_fraction, tokens, grad_norm, updates 2, test_exact_match 1,
+    clip_fraction, dual_clip_fraction, tokens 473, grad_norm, updates 2, test_exact_match 1,
     test_right_pages 1, test_turns 3, test_malformed 0
 saved step 2, weights 4, tokenizer.json, tokenizer_config.json, generation_config.json, agent.json
     (2x)
@@ -405,7 +406,7 @@ log-probs weights 0, temperature 1.0
 loss seq-mean-token-mean over 4 sequences
 log-probs weights 0, temperature 1.0
 optimizer weights 0, rate 0.02, clip 0.5
-log of step 1: loss, grad_norm, learning_rate 0.02, tokens, trained_tokens, epoch 0.666667,
+log of step 1: loss, grad_norm, learning_rate 0.02, tokens 476, trained_tokens 236, epoch 0.666667,
     before_validation_loss
 
 # step 2: the second epoch begins within it
@@ -420,7 +421,7 @@ optimizer weights 1, rate 0.02, clip 0.5
 validation on [6, 7]
 loss seq-mean-token-mean over 2 sequences
 log-probs weights 2, temperature 1.0
-log of step 2: loss, grad_norm, learning_rate 0.02, tokens, trained_tokens, epoch 1.33333,
+log of step 2: loss, grad_norm, learning_rate 0.02, tokens 476, trained_tokens 236, epoch 1.33333,
     validation_loss
 saved step 2, weights 2, tokenizer.json, tokenizer_config.json, generation_config.json, agent.json
 
@@ -435,7 +436,7 @@ optimizer weights 2, rate 0.01, clip 0.5
 validation on [6, 7]
 loss seq-mean-token-mean over 2 sequences
 log-probs weights 3, temperature 1.0
-log of step 3: loss, grad_norm, learning_rate 0.01, tokens, trained_tokens, epoch 2,
+log of step 3: loss, grad_norm, learning_rate 0.01, tokens 476, trained_tokens 236, epoch 2,
     validation_loss
 saved step 3, weights 3, tokenizer.json, tokenizer_config.json, generation_config.json, agent.json
 """
