@@ -16,10 +16,8 @@ from minvenus.flags import parse_flags
 from minvenus.model import weights
 from minvenus.model.lora import adapters
 from minvenus.sft.dataset import encode
-from minvenus.tools.toyweb_lessons import Teacher, notes
 from minvenus.train.checkpoint import load_start
 from minvenus.train.settings import SFTConfig
-from minvenus.train.sft import example_digest as digest
 from tests.train.runs import (
     TINY,
     command,
@@ -112,11 +110,6 @@ def test_the_loss_falls_and_every_number_is_explained(whole):
     assert not unexplained_metrics(whole), "docs/metrics.md explains every number"
 
 
-def test_two_runs_are_the_same_bytes(inputs, whole, tmp_path):
-    train_sft.main(small_config(inputs, tmp_path))
-    assert content(tmp_path) == content(whole)
-
-
 def test_a_run_does_not_go_on_with_other_held_out_trajectories(inputs, tmp_path):
     *lines, one, other = Path(inputs["data"]).read_text().splitlines(keepends=True)
     data = tmp_path / "data.jsonl"
@@ -183,33 +176,6 @@ def test_the_model_tiny_has_random_weights_of_the_seed():
     assert not one.model.recompute and not one.model.offload
     a, b = (next(iter(adapters(model).values())).lora_A for model in (thrifty, again))
     assert not a.equal(b), "new adapters are of the seed, too"
-
-
-def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_held_out(
-    inputs, capsys, monkeypatch
-):
-    """Six demonstrations are trained on: three notes make a third of nine, and none stands in the
-    validation."""
-    settings = small_config(
-        {"model": "tiny"},
-        "unused",
-        data="toyweb",
-        demonstrations=8,
-        max_tokens=2000,
-        pack_tokens=2000,
-        wrong_result=0.0,
-    )
-    monkeypatch.setattr(train_sft, "TEACHER", Teacher())
-    alone, held_out, _ = train_sft.load_examples(replace(settings, replay=0.0), TINY)
-    mixed, still, _ = train_sft.load_examples(replace(settings, replay=1 / 3), TINY)
-    assert capsys.readouterr().out.count("and 3 texts like those of the base's training") == 1
-    assert [digest(e) for e in held_out] == [digest(e) for e in still] and len(held_out) == 2
-    assert [digest(e) for e in mixed[:6]] == [digest(e) for e in alone]
-    assert [TINY.decode(e.tokens.tolist()) for e in mixed[6:]] == [
-        "".join(text for text, _ in notes(settings.seed + 1, i)) for i in range(3)
-    ]
-    real, _, _ = train_sft.load_examples(small_config(inputs, "unused", replay=1 / 3), TINY)
-    assert len(real) == 6, "a file of trajectories is trained on as it is"
 
 
 # ---------------------------------------------------------------------------- stopping and going on

@@ -58,5 +58,9 @@ def test_impossible_records_are_refused(build):
         build()
 
 
+def test_a_turn_may_hold_tokens_that_were_not_sampled():
+    rollout(sampled=[False, True, False, False, True], logprobs=[None, -1.0, None, None, -2.0])
+
+
 def test_without_marks_no_turn_is_a_penalty():
     assert TurnRewards([0.5, None], 1.0).is_penalty() == [False, False]

@@ -32,6 +32,7 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, EvalConfig, InferConfig
 from minvenus.sft.dataset import Example, load
 from minvenus.tools import toyweb
+from minvenus.tools.toyweb_lessons import notes
 from minvenus.train import checkpoint, sft, update
 from minvenus.train import run as running
 from minvenus.train.batch import Batch
@@ -625,6 +626,9 @@ def test_the_toy_data_of_train_sft(monkeypatch, capsys):
     training, held_out, _ = train_sft.load_examples(config, TINY)
     record.compare(TOY_DATA)
     assert (len(training), len(held_out)) == (8, 3)
+    for i in range(2):
+        text = "".join(piece for piece, _ in notes(6, i))
+        assert TINY.decode(training[6 + i].tokens.tolist()) == text
     out = capsys.readouterr().out
     assert "3 held out, 6 trained on\n            and 2 texts like those" in out
 

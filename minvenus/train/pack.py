@@ -65,7 +65,7 @@ def fill_packs(lengths: Sequence[int], budget: int) -> list[list[int]]:
                           f"{budget:,}: raise --pack-tokens, or lower the longest context")
     packs: list[list[int]] = []
     rooms: list[int] = []
-    for row in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+    for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         fitting = [pack for pack, room in enumerate(rooms) if lengths[row] <= room]
         if not fitting:
             fitting = [len(packs)]

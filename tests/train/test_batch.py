@@ -4,6 +4,7 @@ numbers about them."""
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from hypothesis import example as also
 from hypothesis import given
 from hypothesis import strategies as st
 
+import train_igpo
 from minvenus.config import ConfigError
 from minvenus.evaluation.questions import batch_indices
 from minvenus.igpo.credit import assign_credit
@@ -81,6 +83,24 @@ def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
     assert [r.question.id for r in batch.rollouts] == ["q0-0", "q0-2", "q1-3", "q1-5"]
     assert [m.group for m in batch.samples] == [0, 0, 1, 1] and batch.groups == 3
     assert batch.dropped == Counter(failed=2, judge_unknown=2, alone=1)
+
+
+def test_what_has_not_failed_is_graded_in_the_order_of_groups_and_numbers():
+    """The rollouts of a step as ranks have gathered them. The failed one was the only one of its
+    question, which still counts as a group."""
+    samples = [
+        Sample(rollout("answer", question=name, termination=end), [None], None, group, number)
+        for name, end, group, number in (
+            *[("d", "answered", 1, 1), ("e", "error", 2, 0), ("c", "answered", 1, 0)],
+            *[("b", "timeout", 0, 1), ("a", "answered", 0, 0)],
+        )
+    ]
+    grades = {"a": 0.25, "b": 0.5, "c": 0.75, "d": 1.0}
+    grader = SimpleNamespace(grade=lambda questions, answers: [grades[q.id] for q in questions])
+    batch = train_igpo.grade(samples, grader)
+    assert {s.rollout.question.id: s.outcome for s in batch.samples} == grades
+    assert [s.outcome for s in batch.samples] == [0.25, 0.5, 0.75, 1.0]
+    assert batch.groups == 3 and batch.dropped["failed"] == 1
 
 
 # -------------------------------------------------------------------------------------- the numbers
