@@ -231,22 +231,17 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     assert content(tmp_path) == content(whole)
 
 
-@pytest.mark.parametrize("expected", [None, 300])
-def test_rollouts_are_admitted_by_the_expected_length_of_the_settings(config, expected):
-    config = replace(config, expected_context=expected)
-    with closing(open_questions(config.data, config.tools, limit=1)) as source:
-        loop = train_igpo.rollout_loop(config, TOYWEB, source, engine_for(play), TINY)
-    assert loop.writer.expected_context == expected
-
-
 def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
-    """What a folder says comes at once and in order, so that such runs are reproducible."""
+    """What a folder says comes at once and in order, so that such runs are reproducible. All have
+    the model's notices, and are admitted by the expected length."""
+    config = replace(config, expected_context=300)
     monkeypatch.setenv("SERPER_API_KEY", "planted")
     cassette = f"record:{tmp_path / 'cassette'}"
     for tools, threads in ((config.tools, None), (cassette, 16), ("live", 16)):
         with closing(open_questions(config.data, tools, limit=1)) as source:
             loop = train_igpo.rollout_loop(config, TOYWEB, source, engine_for(play), TINY)
         assert loop.tool_threads == threads and loop.format.notices == TOYWEB.notices
+        assert loop.writer.expected_context == 300
     assert train_igpo.question_source(config).turn_limit == config.max_turns == 5
 
 

@@ -122,7 +122,7 @@ MUTANTS = (
     mutant(
         39,
         "the teacher of the toy web has a rate of its own",
-        "test_train_sft.py::test_the_teacher_opens_a_wrong_result_as_often_as_the_settings_say",
+        "test_wiring.py::test_the_toy_data_of_train_sft",
         "train_sft:toyweb_records",
         "replace(TEACHER, wrong_result=config.wrong_result)",
         "TEACHER",

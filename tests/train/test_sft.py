@@ -12,7 +12,7 @@ from torch.autograd.graph import save_on_cpu
 
 from minvenus.model import qwen3
 from minvenus.sft.dataset import Example
-from minvenus.train.optim import Diverged, adamw, learning_rate, optimizer_step
+from minvenus.train.optim import adamw, learning_rate, optimizer_step
 from minvenus.train.pack import fill_packs, make_packs, pack_logprobs
 from minvenus.train.settings import SFTConfig
 from minvenus.train.sft import sft_losses, sft_step, validation_loss
@@ -144,16 +144,6 @@ def test_a_step_starts_from_no_gradient():
     norms = [sft_step(model, optimizer, BATCH, 0.0, config_for())["grad_norm"] for _ in range(2)]
     assert norms[0] == norms[1] > 0
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_a_gradient_that_is_not_finite_stops_training_and_changes_nothing():
-    model = lively_model()
-    with torch.no_grad():
-        model.model.norm.weight[0] = float("inf")
-    before = parameters(model)
-    with pytest.raises(Diverged, match="norm is nan: lower the learning rate"):
-        sft_step(model, adamw(model, (0.9, 0.95), 0.01), BATCH, 1e-3, config_for())
-    assert torch.equal(parameters(model), before)
 
 
 def test_without_a_gradient_a_step_shrinks_all_parameters_by_rate_times_weight_decay():
