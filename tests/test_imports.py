@@ -32,6 +32,7 @@ MAY_IMPORT = {  # folder or file of minvenus -> the others that it may import
     "report": LEAVES | {"text", "igpo", "agent", "evaluation", "tools"},
     "train": LEAVES | {"text", "kernels", "model", "igpo", "sft", "evaluation"},
 }
+MAY_IMPORT["setup"] = MAY_IMPORT["train"] | {"train", "agent", "engine", "tools"}
 MAY_IMPORT["experiments"] = set(MAY_IMPORT)
 RUNTIME = {"torch", "safetensors", "tokenizers", "numpy", "requests", "triton"}
 SCRIPTS = {path.stem for path in ROOT.glob("*.py")}

@@ -10,8 +10,10 @@ from dataclasses import replace
 import pytest
 
 import train_igpo
+from minvenus import setup
 from minvenus.evaluation.judge import Judge
 from minvenus.files import latest_checkpoint, read_jsonl
+from minvenus.igpo.loss import LossConfig
 from minvenus.model import weights
 from minvenus.report.saved import load_batch, path_of
 from minvenus.train.settings import IGPOConfig
@@ -100,6 +102,7 @@ def test_the_frozen_model_is_the_start_checkpoint_also_after_the_run_goes_on(
         out=str(tmp_path),
         steps=2,
         lora_rank=lora_rank,
+        loss=LossConfig(kl_coef=0.0),  # the reference is there for the gains alone
     )
     with monkeypatch.context() as patch:
         signalled(patch, train_igpo, "igpo_update", [signal.SIGTERM])
@@ -146,7 +149,7 @@ def test_a_verdict_that_does_not_come_drops_its_rollout_and_changes_no_other(
 ):
     """Neither as a wrong answer nor as a right one: the statistics are those of the others. One
     that is left alone in its group teaches nothing."""
-    monkeypatch.setattr(train_igpo, "make_grader", QuickJudge)
+    monkeypatch.setattr(setup, "make_grader", QuickJudge)
     with grading(
         lambda answer: failing if answer == "sphinx" else answer.split()[0].strip(",")
     ) as server:

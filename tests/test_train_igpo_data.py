@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-import minvenus.engine
 import train_igpo
+from minvenus import setup
+from minvenus.agent import rollout
 from minvenus.agent.prompt import TOYWEB, read_format
 from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
@@ -23,7 +24,6 @@ from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.igpo.recipes import RECIPES
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import load_batch, path_of
-from minvenus.tools import base
 from minvenus.tools.base import FailureGuard, ToolError
 from minvenus.tools.web import make_tools
 from tests.agent.scripted import Tools, answer, engine_for, search, visit
@@ -80,8 +80,7 @@ def scripted():
         return engine_for(play, pages=pages, page_size=page_size, model=model)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (minvenus.engine, train_igpo):
-            patch.setattr(module, "Engine", engine)
+        patch.setattr(setup, "Engine", engine)
         yield
 
 
@@ -211,7 +210,7 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     well again the run ends as if nothing was."""
     config, tools = replace(config, out=str(tmp_path), save_every=100), Breaking(config.tools)
     monkeypatch.setattr(question_files, "make_tools", tools)
-    monkeypatch.setattr(base, "FailureGuard", partial(FailureGuard, window=1, limit=0.5))
+    monkeypatch.setattr(rollout, "FailureGuard", partial(FailureGuard, window=1, limit=0.5))
     tools.left = 9
     assert command("train_igpo.py", config) == 2
     err = capsys.readouterr().err
@@ -226,25 +225,23 @@ def test_tools_that_fail_too_often_stop_the_run_with_the_reason_and_a_checkpoint
     )
     tools.left = -1
     assert command("train_igpo.py", config) == 0
+    *_, model, report = capsys.readouterr().out.splitlines()
+    assert model == f"model: {latest_checkpoint(tmp_path) / 'model'}"
+    assert Path(report.removeprefix("report: ")).read_text().startswith("<!DOCTYPE html>")
     assert content(tmp_path) == content(whole)
 
 
-@pytest.mark.parametrize("expected", [None, 300])
-def test_rollouts_are_admitted_by_the_expected_length_of_the_settings(config, expected):
-    config = replace(config, expected_context=expected)
-    with closing(open_questions(config.data, config.tools, limit=1)) as source:
-        loop = train_igpo.rollout_loop(config, TOYWEB, source, engine_for(play), TINY)
-    assert loop.writer.expected_context == expected
-
-
 def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
-    """What a folder says comes at once and in order, so that such runs are reproducible."""
+    """What a folder says comes at once and in order, so that such runs are reproducible. All have
+    the model's notices, and are admitted by the expected length."""
+    config = replace(config, expected_context=300)
     monkeypatch.setenv("SERPER_API_KEY", "planted")
     cassette = f"record:{tmp_path / 'cassette'}"
     for tools, threads in ((config.tools, None), (cassette, 16), ("live", 16)):
         with closing(open_questions(config.data, tools, limit=1)) as source:
             loop = train_igpo.rollout_loop(config, TOYWEB, source, engine_for(play), TINY)
-        assert loop.tool_threads == threads
+        assert loop.tool_threads == threads and loop.format.notices == TOYWEB.notices
+        assert loop.writer.expected_context == 300
     assert train_igpo.question_source(config).turn_limit == config.max_turns == 5
 
 
@@ -282,20 +279,16 @@ def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(c
 
     grpo = replace(tight, recipe=RECIPES["grpo"])  # no answer is scored, so none needs room
     with closing(train_igpo.question_source(grpo)) as source:
-        loop = train_igpo.rollout_loop(grpo, TOYWEB, source, engine_for(play, 64, 16), TINY)
-        train_igpo.check_questions(loop, source, grpo)
+        train_igpo.rollout_loop(grpo, TOYWEB, source, engine_for(play, 64, 16), TINY)
 
 
-@pytest.mark.parametrize(("hops", "slack", "held_out"), [(1, 0, 3), (4, 2, 5), (None, 1, 8)])
-def test_the_toy_web_has_the_hops_turns_and_held_out_questions_of_its_settings(
-    hops, slack, held_out
-):
-    source = open_questions(None, "toyweb", hops=hops, slack=slack, limit=held_out)
-    turns = [2 * (1 + i % 4 if hops is None else hops) + 1 + slack for i in range(held_out)]
-    for questions in (source.held_out, source.training[:held_out]):
-        assert [source.max_turns(question) for question in questions] == turns
-    few = open_questions(None, "toyweb", 3, hops=hops, slack=slack, limit=4)
-    few = replace(few, turn_limit=2)
+def test_the_toy_web_has_the_turns_and_held_out_questions_of_its_settings():
+    """Of 1, 2, 3 and 4 hops in turn, and one turn more than they need."""
+    source = open_questions(None, "toyweb", slack=1, limit=8)
+    for questions in (source.held_out, source.training[:8]):
+        turns = [source.max_turns(question) for question in questions]
+        assert turns == [4, 6, 8, 10, 4, 6, 8, 10]
+    few = replace(source, turn_limit=2)
     assert {few.max_turns(question) for question in few.held_out} == {2}, "what is asked for counts"
     assert not {question.text for question in source.held_out} & {
         question.text for question in source.training

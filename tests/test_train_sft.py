@@ -2,6 +2,7 @@
 refuses."""
 
 import json
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,8 @@ from minvenus.config import ConfigError, ModelConfig
 from minvenus.files import latest_checkpoint, read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.model import weights
+from minvenus.model.lora import adapters
 from minvenus.sft.dataset import encode
-from minvenus.tools.toyweb_lessons import Teacher, notes
-from minvenus.train.batch import example_digest as digest
 from minvenus.train.checkpoint import load_start
 from minvenus.train.settings import SFTConfig
 from tests.train.runs import (
@@ -68,6 +68,10 @@ def test_the_model_s_folder_says_what_it_was_trained_to_read(inputs, whole, tmp_
         assert read_format(folder) == replace(DR_VENUS, system=system), (
             "two prompts: neither is the model's"
         )
+    (Path(inputs["model"]) / "agent.json").rename(tmp_path / "agent.json")
+    toy = SFTConfig(model=inputs["model"])
+    assert train_sft.prompt_format(toy, {TOYWEB.system}) == TOYWEB, "of a base that says nothing"
+    (tmp_path / "agent.json").rename(Path(inputs["model"]) / "agent.json")
 
 
 def test_a_run_says_where_the_model_is_and_what_to_run_next_and_the_model_loads(
@@ -77,20 +81,17 @@ def test_a_run_says_where_the_model_is_and_what_to_run_next_and_the_model_loads(
     assert command("train_sft.py", config) == 0
     out, err = capsys.readouterr()
     folder = tmp_path / "run" / "checkpoints" / "step-00000003" / "model"
-    assert (
-        "8 trajectories" in out
-        and "2 held out, 6 trained on" in out
-        and f"model       {folder}" in out
-    )
-    assert f"all of them in {tmp_path / 'run' / 'run.json'}" in out
+    assert out.startswith(f"""data        8 trajectories, 952 tokens, 472 of them trained
+            2 held out, 6 trained on
+model       14,656 parameters on cpu
+settings    model {inputs["model"]}, out {config.out}, steps 3, evaluate_every 2, save_every 1, \
+device cpu, data {inputs["data"]}, max_tokens 400, validation 2, batch 3, learning_rate 0.01, \
+warmup 0.4, pack_tokens 400; all of them in {config.out}/run.json
+start       step 0
+model       {folder}
+""")
     assert f"next        python infer.py --model {folder} --tools live --question" in out
-    assert (
-        "sft 1/3" in err
-        and "sft 3/3" in err
-        and "tokens/s" in err
-        and "left" in err
-        and "loss" in err
-    )
+    assert "sft 1/3" in err and re.search("sft 3/3 .* left .* tokens/s .* loss", err)
     weights.load(folder)
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
         path.name for path in folder.iterdir()
@@ -102,11 +103,6 @@ def test_the_loss_falls_and_every_number_is_explained(whole):
     rows = read_jsonl(whole / "metrics.jsonl")
     assert rows[2]["loss"] < rows[0]["loss"] and rows[2]["validation_loss"] < rows[1]["loss"]
     assert not unexplained_metrics(whole), "docs/metrics.md explains every number"
-
-
-def test_two_runs_are_the_same_bytes(inputs, whole, tmp_path):
-    train_sft.main(small_config(inputs, tmp_path))
-    assert content(tmp_path) == content(whole)
 
 
 def test_a_run_does_not_go_on_with_other_held_out_trajectories(inputs, tmp_path):
@@ -152,10 +148,6 @@ def test_by_default_the_tiny_base_learns_from_the_toy_web(inputs, tmp_path, caps
     assert f"next        python train_igpo.py --model {folder}\n" in capsys.readouterr().out
     train_sft.print_next(replace(settings, asks="last"), folder)
     assert f"train_igpo.py --model {folder} --asks last\n" in capsys.readouterr().out
-    for asks, word in (("every", "From "), ("last", "After ")):
-        records = [*train_sft.toyweb_records(replace(settings, asks=asks))]
-        questions = [record["messages"][1]["content"] for record in records]
-        assert len(questions) == 8 and all(text.startswith(word) for text in questions)
     trained, base = weights.load(folder), weights.load(inputs["model"])
     assert all(
         (p - q).abs().max() < 1e-6
@@ -171,46 +163,14 @@ def test_the_model_tiny_has_random_weights_of_the_seed():
         "tiny"
     )
     assert one.head_weight.equal(two.head_weight) and not one.head_weight.equal(other.head_weight)
-    assert (
-        load_start(SFTConfig(model="tiny", recompute=True))[0].model.recompute
-        and not one.model.recompute
+    thrifty, again = (
+        load_start(SFTConfig(model="tiny", seed=s, recompute=True, offload=True, lora_rank=2))[0]
+        for s in (1, 2)
     )
-
-
-def test_texts_of_the_bases_training_are_mixed_in_at_their_share_and_are_never_held_out(
-    inputs, capsys, monkeypatch
-):
-    """Six demonstrations are trained on: three notes make a third of nine, and none stands in the
-    validation."""
-    settings = small_config(
-        {"model": "tiny"},
-        "unused",
-        data="toyweb",
-        demonstrations=8,
-        max_tokens=2000,
-        pack_tokens=2000,
-        wrong_result=0.0,
-    )
-    monkeypatch.setattr(train_sft, "TEACHER", Teacher())
-    alone, held_out, _ = train_sft.load_examples(replace(settings, replay=0.0), TINY)
-    mixed, still, _ = train_sft.load_examples(replace(settings, replay=1 / 3), TINY)
-    assert capsys.readouterr().out.count("and 3 texts like those of the base's training") == 1
-    assert [digest(e) for e in held_out] == [digest(e) for e in still] and len(held_out) == 2
-    assert [digest(e) for e in mixed[:6]] == [digest(e) for e in alone]
-    assert [TINY.decode(e.tokens.tolist()) for e in mixed[6:]] == [
-        "".join(text for text, _ in notes(settings.seed + 1, i)) for i in range(3)
-    ]
-    real, _, _ = train_sft.load_examples(small_config(inputs, "unused", replay=1 / 3), TINY)
-    assert len(real) == 6, "a file of trajectories is trained on as it is"
-
-
-def test_the_teacher_opens_a_wrong_result_as_often_as_the_settings_say(monkeypatch):
-    monkeypatch.setattr(train_sft, "TEACHER", Teacher())
-    for rate, pages in ((0.0, 1), (1.0, 2)):
-        for record in train_sft.toyweb_records(SFTConfig(demonstrations=4, wrong_result=rate)):
-            _, question, *turns = [message["content"] for message in record["messages"]]
-            hops = len(question.split()) - 2  # "From Bob own boss?"
-            assert sum('"visit"' in turn for turn in turns) == pages * hops
+    assert thrifty.model.recompute and thrifty.model.offload
+    assert not one.model.recompute and not one.model.offload
+    a, b = (next(iter(adapters(model).values())).lora_A for model in (thrifty, again))
+    assert not a.equal(b), "new adapters are of the seed, too"
 
 
 # ---------------------------------------------------------------------------- stopping and going on
@@ -240,6 +200,7 @@ def test_a_signal_ends_the_run_after_its_step_and_where_changes_no_bit(
         start = latest_checkpoint(tmp_path)
     assert content(tmp_path) == content(whole)
     train_sft.main(config)
+    assert f"start       {start}, the last step: nothing is left to do\n" in capfd.readouterr().out
     assert content(tmp_path) == content(whole)
 
 

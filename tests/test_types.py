@@ -2,7 +2,7 @@
 
 import pytest
 
-from minvenus.types import Question, Rollout, Turn, TurnRewards
+from minvenus.types import Question, Rollout, Sample, Turn, TurnRewards
 
 QUESTION = Question("q1", "Who?", ["Ada"])
 
@@ -50,11 +50,16 @@ def test_an_inconsistent_rollout_is_refused_with_the_numbers(changes, message):
         lambda: Turn("search", 3, 3, ""),
         lambda: Turn("search", -1, 3, ""),
         lambda: TurnRewards([0.0, None], 1.0, [True]),
+        lambda: Sample(rollout(), [[-1.0]], 1.0, group=0),
     ],
 )
 def test_impossible_records_are_refused(build):
     with pytest.raises(ValueError, match=r".+"):
         build()
+
+
+def test_a_turn_may_hold_tokens_that_were_not_sampled():
+    rollout(sampled=[False, True, False, False, True], logprobs=[None, -1.0, None, None, -2.0])
 
 
 def test_without_marks_no_turn_is_a_penalty():

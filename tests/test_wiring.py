@@ -8,7 +8,7 @@ difference that pytest shows, and write it into the list.
 
 import inspect
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import eval as evaluation
 import infer
 import train_igpo
 import train_sft
+from minvenus import setup
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.engine import Engine
 from minvenus.evaluation import questions as question_files
@@ -31,9 +32,12 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.settings import AgentConfig, EvalConfig, InferConfig
 from minvenus.sft.dataset import Example, load
 from minvenus.tools import toyweb
-from minvenus.train import checkpoint, update
+from minvenus.tools.toyweb_lessons import notes
+from minvenus.train import checkpoint, sft, update
+from minvenus.train import run as running
 from minvenus.train.batch import Batch
-from minvenus.train.run import Run
+from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
+from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.types import Question
 from tests.agent.scripted import TOKENIZER, engine_for
 from tests.train.igpo_runs import script_of, small_igpo, turns_of, web_of, write_model
@@ -42,7 +46,8 @@ from tests.train.runs import TINY, demonstrations, small_config, write_inputs
 # what the plays of these tests decide, not the weights of a random model
 DECIDED = """outcome right_pages turns malformed turns_with_gain turns_penalised gain_positive
     browse_correct browse_wrong failed judge_unknown alone updates exact_match epoch learning_rate
-    groups_without_outcome_signal groups_without_any_signal""".split()
+    groups_without_outcome_signal groups_without_any_signal pages_peak rollout_tokens tokens
+    trained_tokens""".split()
 
 QUESTIONS = """questions {path}, tools {tools}, seed {seed}, hops {hops}, slack {slack},
     asks {asks}, held out {limit}"""
@@ -117,8 +122,12 @@ class Record:
         for line, same in groupby(self.calls):
             count = len([*same])
             calls.append(line if count == 1 else f"{line} ({count}x)")
-        lines = re.sub(r"\n +", " ", written).splitlines()
-        assert calls == [line for line in lines if line and not line.startswith("#")]
+        assert calls == written_lines(written)
+
+
+def written_lines(written: str) -> list[str]:
+    lines = re.sub(r"\n +", " ", written).splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def is_decided(name: str) -> bool:
@@ -183,15 +192,16 @@ def watch_training(record: Record, script) -> None:
         lambda call: record.weights.append(flat(call["result"][0])),
     )
     record.watch(script, "adamw", "adam {betas}, decay {weight_decay}")
-    record.watch(update, "pack_logprobs", "log-probs {model}, temperature {temperature}")
-    record.watch(update, "token_weights", "loss {aggregate} over {rollouts} sequences")
-    record.watch(
-        update,
-        "optimizer_step",
-        "optimizer {model}, rate {rate:.3g}, clip {clip}",
-        lambda call: record.weights.append(flat(call["model"])),
-    )
-    record.watch(Run, "log", "log of step {step}: {numbers}")
+    for module in (update, sft):
+        record.watch(module, "pack_logprobs", "log-probs {model}, temperature {temperature}")
+        record.watch(module, "token_weights", "loss {aggregate} over {rollouts} sequences")
+        record.watch(
+            module,
+            "optimizer_step",
+            "optimizer {model}, rate {rate:.3g}, clip {clip}",
+            lambda call: record.weights.append(flat(call["model"])),
+        )
+    record.watch(running.Run, "log", "log of step {step}: {numbers}")
     record.watch(checkpoint, "save", "saved step {state[step]}, {model}, {tokenizer_files}")
     for module in (update, question_files):
         record.watch(module, "permutation", "order of {count} by {seed}")
@@ -210,13 +220,13 @@ def test_train_igpo(tmp_path, monkeypatch):
     config = small_igpo(
         write_model(tmp_path / "start"),
         tmp_path / "run",
-        **{"seed": 5, "question_seed": 7, "steps": 2, "evaluate_every": 2, "slack": 1},
+        **{"seed": 5, "question_seed": 7, "steps": 2, "evaluate_every": 2, "save_every": 2},
         **{"evaluate_questions": 1, "rollouts_every": 9, "outcome": "f1", "lora_rank": 2},
         **{"temperature": 0.9, "top_p": 0.95, "max_turn_tokens": 60, "max_context": 500},
         **{"max_observation_tokens": 99, "tool_seconds": 33.0, "minibatches": 2, "clip": 0.5},
         **{"learning_rate": 0.02, "weight_decay": 0.03, "kl_coef": 0.1, "clip_low": 0.1},
         **{"clip_high": 0.3, "dual_clip": 7.0, "aggregate": "token-mean", "pages": 300},
-        **{"asks": "last"},
+        **{"asks": "last", "slack": 1},
     )
     plays = [["right: right", "wrong: dog"], ["right: dog", "wrong: no"]]
     record, make_case = Record(monkeypatch), toyweb.make_case
@@ -233,7 +243,7 @@ def test_train_igpo(tmp_path, monkeypatch):
         saved = call["batch"]
         assert saved.credit == assign_credit(saved.samples, saved.recipe)
 
-    record.watch(train_igpo, "open_questions", QUESTIONS)
+    record.watch(setup, "open_questions", QUESTIONS)
     watch_training(record, train_igpo)
     watch_rollouts(record, script_of(config, plays))
     record.watch(train_igpo, "igpo_update", "update of step {step}: {batch}", whole)
@@ -303,11 +313,10 @@ rollouts of step 1 saved, gains by current, lead-in Answer.
 log of step 1: outcome 0.25, gain_mean, right_pages 0.5, turns 3, malformed 0,
     groups_without_outcome_signal 0.5, groups_without_any_signal 0, advantage_max, turns_with_gain
     1, turns_penalised 0, gain_positive 1, gain_right, gain_wrong, scale, browse_correct 0.5,
-    browse_wrong 0.5, failed 0, judge_unknown 0, alone 0, pages_peak, rollout_tokens, loss,
+    browse_wrong 0.5, failed 0, judge_unknown 0, alone 0, pages_peak 40, rollout_tokens 429, loss,
     entropy, logprob_gap_mean, logprob_gap, policy_loss, kl, approx_kl, ratio_min, ratio_max,
-    clip_fraction, dual_clip_fraction, tokens, grad_norm, updates 2, before_test_exact_match 1,
+    clip_fraction, dual_clip_fraction, tokens 473, grad_norm, updates 2, before_test_exact_match 1,
     before_test_right_pages 1, before_test_turns 3, before_test_malformed 0
-saved step 1, weights 2, tokenizer.json, tokenizer_config.json, generation_config.json, agent.json
 
 # step 2
 pages freed
@@ -349,9 +358,9 @@ grades by exact match: test-0, ['pets own cow']
 log of step 2: outcome 0.25, gain_mean, right_pages 0.5, turns 3, malformed 0,
     groups_without_outcome_signal 0.5, groups_without_any_signal 0, advantage_max, turns_with_gain
     1, turns_penalised 0, gain_positive 1, gain_right, gain_wrong, scale, browse_correct 0.5,
-    browse_wrong 0.5, failed 0, judge_unknown 0, alone 0, pages_peak, rollout_tokens, loss,
+    browse_wrong 0.5, failed 0, judge_unknown 0, alone 0, pages_peak 40, rollout_tokens 429, loss,
     entropy, logprob_gap_mean, logprob_gap, policy_loss, kl, approx_kl, ratio_min, ratio_max,
-    clip_fraction, dual_clip_fraction, tokens, grad_norm, updates 2, test_exact_match 1,
+    clip_fraction, dual_clip_fraction, tokens 473, grad_norm, updates 2, test_exact_match 1,
     test_right_pages 1, test_turns 3, test_malformed 0
 saved step 2, weights 4, tokenizer.json, tokenizer_config.json, generation_config.json, agent.json
     (2x)
@@ -398,7 +407,7 @@ log-probs weights 0, temperature 1.0
 loss seq-mean-token-mean over 4 sequences
 log-probs weights 0, temperature 1.0
 optimizer weights 0, rate 0.02, clip 0.5
-log of step 1: loss, grad_norm, learning_rate 0.02, tokens, trained_tokens, epoch 0.666667,
+log of step 1: loss, grad_norm, learning_rate 0.02, tokens 476, trained_tokens 236, epoch 0.666667,
     before_validation_loss
 
 # step 2: the second epoch begins within it
@@ -413,7 +422,7 @@ optimizer weights 1, rate 0.02, clip 0.5
 validation on [6, 7]
 loss seq-mean-token-mean over 2 sequences
 log-probs weights 2, temperature 1.0
-log of step 2: loss, grad_norm, learning_rate 0.02, tokens, trained_tokens, epoch 1.33333,
+log of step 2: loss, grad_norm, learning_rate 0.02, tokens 476, trained_tokens 236, epoch 1.33333,
     validation_loss
 saved step 2, weights 2, tokenizer.json, tokenizer_config.json, generation_config.json, agent.json
 
@@ -428,7 +437,7 @@ optimizer weights 2, rate 0.01, clip 0.5
 validation on [6, 7]
 loss seq-mean-token-mean over 2 sequences
 log-probs weights 3, temperature 1.0
-log of step 3: loss, grad_norm, learning_rate 0.01, tokens, trained_tokens, epoch 2,
+log of step 3: loss, grad_norm, learning_rate 0.01, tokens 476, trained_tokens 236, epoch 2,
     validation_loss
 saved step 3, weights 3, tokenizer.json, tokenizer_config.json, generation_config.json, agent.json
 """
@@ -525,4 +534,109 @@ asked: After Hal own?
 turn weights 0, Sampling(max_tokens=60, temperature=0.9, top_k=700, top_p=0.95,
     presence_penalty=0.2, stop_ids=(728, 726, 748)) (3x)
 trajectory saved
+"""
+
+
+# --------------------------------------------------------------------------------- what is not said
+
+
+def test_what_a_setting_is_where_nothing_is_said_and_with_a_preset():
+    lines = []
+    for settings in (InferConfig(), EvalConfig(), SFTConfig(), IGPOConfig()):
+        lines.append(line_of(type(settings).__name__, running.flat(asdict(settings))))
+    for name, presets in (("SFT", SFT_PRESETS), ("IGPO", IGPO_PRESETS)):
+        lines += [line_of(f"{name} {preset}", values) for preset, values in presets.items()]
+    assert lines == written_lines(DEFAULTS)
+
+
+def line_of(name: str, values: dict) -> str:
+    return f"{name}: {', '.join(f'{k} {v}' for k, v in values.items())}".strip()
+
+
+DEFAULTS = """
+InferConfig: question None, json False, out runs/infer, model tiny, device auto, api_base None,
+    api_model None, prompt_ids True, like None, system_prompt None, tools toyweb, tool_seconds
+    450.0, max_observation_tokens None, max_turns None, max_context None, max_new_tokens None,
+    max_malformed 5, time_limit None, temperature None, top_p None, top_k None, presence_penalty
+    None, retries None, seed 0, question_seed None, asks every
+EvalConfig: questions None, limit None, runs 1, hops None, slack None, score em, judge False, out
+    None, concurrency None, pages None, redo_failed False, json False, compare None, xray None,
+    group None, answer None, model tiny, device auto, api_base None, api_model None, prompt_ids
+    True, like None, system_prompt None, tools toyweb, tool_seconds 450.0, max_observation_tokens
+    None, max_turns None, max_context None, max_new_tokens None, max_malformed 5, time_limit None,
+    temperature None, top_p None, top_k None, presence_penalty None, retries None, seed 0,
+    question_seed None, asks every
+SFTConfig: preset tiny, model tiny-base, out runs/sft, seed 0, steps 250, evaluate_every 50,
+    save_every 50, plan False, device auto, data toyweb, like None, max_tokens 4096, validation 64,
+    batch 16, reduction token-mean, learning_rate 0.001, warmup 0.1, weight_decay 0.01, clip 1.0,
+    lora_rank 0, pack_tokens 8192, recompute False, offload False, demonstrations 768, most_hops 4,
+    asks every, wrong_result 0.5, replay 0.25
+IGPOConfig: preset tiny, model tiny-base, out runs/igpo, seed 0, steps 80, evaluate_every 20,
+    save_every 1, rollouts_every 20, plan False, device auto, data toyweb, tools toyweb,
+    tool_seconds 450.0, like None, system_prompt None, questions 8, group 4, evaluate_questions 128,
+    use_gain True, gain log_prob, browse replicate, newlines_after_think 2, lead_in Now there's
+    enough information to answer, format_penalty 1.0, penalty_scope turn, normalize scaled,
+    center_gain True, spread std, ig_weight 1.0, outcome_on last, gamma 0.95, discount_over turns,
+    gain_policy current, outcome em, judge False, temperature 1.0, top_p 1.0, max_turns None,
+    max_turn_tokens 48, max_context 768, max_observation_tokens 8192, epochs 1, minibatches 1,
+    learning_rate 0.0006, weight_decay 0.01, clip 1.0, clip_low 0.2, clip_high 0.2, dual_clip None,
+    kl_coef 0.001, aggregate seq-mean-token-mean, lora_rank 0, pages 6144, expected_context None,
+    pack_tokens 4096, recompute False, offload False, hops 4, slack 0, asks every, question_seed
+    None
+
+SFT tiny:
+SFT smollm2: model smollm2-135m, steps 100, batch 4, validation 16, learning_rate 0.0002, max_tokens
+    1536, pack_tokens 3072, reduction trajectory-mean, recompute False
+SFT qwen3-0.6b: model qwen3-0.6b, steps 500, batch 32, learning_rate 1e-05, max_tokens 16384,
+    pack_tokens 16384, reduction trajectory-mean, recompute True
+SFT qwen3-4b-lora: model qwen3-4b, steps 500, batch 32, learning_rate 0.0001, max_tokens 32768,
+    pack_tokens 32768, reduction trajectory-mean, recompute True, lora_rank 32
+SFT dr-venus-4b: model qwen3-4b-thinking-2507, like dr-venus, steps 585, batch 32, learning_rate
+    1e-05, max_tokens 200000, pack_tokens 200000, reduction trajectory-mean, recompute True, offload
+    True
+
+IGPO tiny:
+IGPO smollm2: model smollm2-135m, steps 40, questions 4, group 4, learning_rate 2e-05, max_turns 12,
+    max_turn_tokens 96, max_context 1536, max_observation_tokens 256, pages 2048, pack_tokens 2048,
+    recompute False, save_every 5
+IGPO qwen3-0.6b: model qwen3-0.6b, steps 100, questions 8, group 8, learning_rate 1e-06, max_turns
+    40, max_turn_tokens 2048, max_context 16384, pages 7168, pack_tokens 16384, recompute True,
+    save_every 10
+IGPO qwen3-4b-lora: model qwen3-4b, steps 100, questions 8, group 8, learning_rate 1e-05, max_turns
+    80, max_turn_tokens 4096, max_context 32768, pages 16448, pack_tokens 32768, recompute True,
+    save_every 10, lora_rank 32
+IGPO dr-venus-4b: model qwen3-4b-thinking-2507, like dr-venus, steps 62, questions 16, group 8,
+    learning_rate 1e-06, top_p 0.95, max_turns 200, max_turn_tokens 8192, max_context 262144,
+    expected_context 65536, pages 16512, pack_tokens 262144, recompute True, offload True,
+    save_every 5
+"""
+
+
+def test_the_toy_data_of_train_sft(monkeypatch, capsys):
+    """Nine demonstrations, of which three are held out; texts of the base are a quarter."""
+    record = Record(monkeypatch)
+    line = "web {seed}, hops {hops}, slack {slack}, {train} questions, asks {asks}"
+    record.watch(train_sft, "ToyWeb", line)
+    record.watch(train_sft, "demonstrations", "{count} of {split} by {teacher}, seed {seed}")
+    record.watch(train_sft, "notes", "text {index} of the base, seed {seed}")
+    config = SFTConfig(
+        **{"seed": 5, "most_hops": 2, "demonstrations": 9, "asks": "last", "validation": 3},
+        **{"wrong_result": 0.125, "replay": 0.25, "model": "tiny"},
+    )
+    training, held_out, _ = train_sft.load_examples(config, TINY)
+    record.compare(TOY_DATA)
+    assert (len(training), len(held_out)) == (8, 3)
+    for i in range(2):
+        text = "".join(piece for piece, _ in notes(6, i))
+        assert TINY.decode(training[6 + i].tokens.tolist()) == text
+    out = capsys.readouterr().out
+    assert "3 held out, 6 trained on\n            and 2 texts like those" in out
+
+
+TOY_DATA = """
+web 5, hops (1, 2), slack 0, 9 questions, asks last
+9 of train by Teacher(wrong_result=0.125, wrong_relation=0.3, at_once=0.03, stop_early=0.05,
+    cut_off=0.5), seed 5
+text 0 of the base, seed 6
+text 1 of the base, seed 6
 """

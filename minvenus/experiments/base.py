@@ -55,7 +55,7 @@ from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import NAMES, PETS, RELATIONS, VERBS
 from minvenus.tools.toyweb_lessons import Teacher, base_case, notes, reading, teach
 from minvenus.train.settings import SFTConfig
-from minvenus.train.update import sft_step
+from minvenus.train.sft import sft_step
 
 WANDERER = Teacher(wrong_result=0.5, wrong_relation=0.1, at_once=0.05, stop_early=0.1)
 NOTES_FROM = 120                  # steps

@@ -21,7 +21,7 @@ way: the losses of the packs add up, and so do their gradients. Only log pi carr
 All tensors are flat, [M]: the sampled tokens of one pack, without padding.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -108,31 +108,3 @@ def k3(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     """
     x = (ref_logprobs.detach() - logprobs).clamp(-20.0, 20.0)
     return (x.expm1() - x).clamp(max=10.0)
-
-
-@torch.no_grad()
-def loss_stats(logprobs: Tensor, old_logprobs: Tensor, ref_logprobs: Tensor | None,
-               advantages: Tensor, weights: Tensor, config: LossConfig) -> dict[str, Tensor]:
-    """Statistics of a pack, each one number. All but the two ratios add up over the packs of a
-    step.
-
-    policy_loss and kl are the two sums of the loss. clipped and dual_clipped are how many tokens
-    have no policy gradient because of clipping; approx_kl is the sum of log pi_old - log pi.
-    """
-    log_ratio = log_ratios(logprobs, old_logprobs)
-    ratios = log_ratio.exp()
-    clipped = policy_losses(logprobs, old_logprobs, advantages, replace(config, dual_clip=None))
-    losses = policy_losses(logprobs, old_logprobs, advantages, config)
-    kl = torch.zeros_like(losses)
-    if config.kl_coef and ref_logprobs is not None:
-        kl = k3(logprobs, ref_logprobs)
-
-    return {
-        "policy_loss": (weights * losses).sum(),
-        "kl": (weights * kl).sum(),
-        "approx_kl": -log_ratio.sum(),
-        "ratio_min": ratios.min(),
-        "ratio_max": ratios.max(),
-        "clipped": (clipped > -advantages * ratios).sum(),
-        "dual_clipped": (losses < clipped).sum(),
-    }

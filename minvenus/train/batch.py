@@ -12,51 +12,31 @@ labels[i][t]      what each page was that turn t of rollout i visited: "right", 
 right_pages[i]    how many right pages its question has; None where that is not known
 """
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import fmean
 
-from minvenus.config import ConfigError
+import torch
+from torch import Tensor
+
 from minvenus.evaluation.aggregate import browse_ratio, executed_calls
 from minvenus.igpo.credit import Credit
-from minvenus.sft.dataset import Example
+from minvenus.igpo.loss import LossConfig, k3, log_ratios, policy_losses
 from minvenus.types import Rollout, Sample
 
 Labels = list[list[list[str]]]
 Numbers = dict[str, float | None]
+Stats = dict[str, float]
+SIGNAL = 1e-9             # smaller advantages are rounding: nothing is trained with them
+LossInputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]     # of igpo_loss, [M] each
 
-# -------------------------------------------------------------------------------- trajectories
-
-
-def hold_out(examples: Sequence[Example], count: int) -> tuple[list[Example], list[Example]]:
-    """(training, held out): the last `count` different trajectories are held out.
-
-    Resampling repeats long trajectories: a copy of one that is held out is not trained on either.
-    """
-    different = {example_digest(example): example for example in reversed(examples)}
-    if count >= len(different):
-        raise ConfigError(f"{len(different)} different trajectories are not enough to hold {count} "
-                          "out for validation and train on others: give more, or lower "
-                          "--validation")
-    held_out = [*different][:count]
-    training = [example for example in examples if example_digest(example) not in held_out]
-    return training, [different[key] for key in reversed(held_out)]
-
-
-def fingerprint(examples: Sequence[Example]) -> str:
-    """Tells whether a resumed run has the data it began with, in the same order."""
-    return hashlib.sha256(b"".join(map(example_digest, examples))).hexdigest()
-
-
-def example_digest(example: Example) -> bytes:
-    content = example.tokens.numpy().tobytes() + example.sampled.numpy().tobytes()
-    return hashlib.sha256(content).digest()
-
-
-# ------------------------------------------------------------------------------------ rollouts
+# of the numbers of an update: means over tokens; extremes; engine against trainer, which have the
+# same weights before the first optimiser step only. The others are sums.
+PER_TOKEN = ("clip_fraction", "dual_clip_fraction", "approx_kl", "entropy", "logprob_gap_mean")
+EXTREMES = {"ratio_min": min, "ratio_max": max, "logprob_gap": max}
+GAPS = ("logprob_gap", "logprob_gap_mean")
 
 
 @dataclass(frozen=True)
@@ -90,7 +70,7 @@ def failed(rollout: Rollout) -> bool:
     return rollout.termination == "error" or not any(rollout.sampled[last.start:last.end])
 
 
-# --------------------------------------------------------------------------------- the numbers
+# ------------------------------------------------------------------------ the numbers of a batch
 
 
 def health(batch: Batch, credit: Credit, labels: Labels,
@@ -160,7 +140,7 @@ def signal_shares(batch: Batch, credit: Credit) -> Numbers:
         sizes[sample.group] = max(sizes[sample.group], *map(abs, credit.advantages[i]))
     lost = batch.groups - len(outcomes)
     equal_outcomes = lost + sum(len(values) == 1 for values in outcomes.values())
-    no_advantage = lost + sum(size < 1e-9 for size in sizes.values())
+    no_advantage = lost + sum(size < SIGNAL for size in sizes.values())
 
     gained, penalised = [], []
     for rewards in credit.rewards:
@@ -178,3 +158,62 @@ def signal_shares(batch: Batch, credit: Credit) -> Numbers:
 
 def mean(values: Sequence) -> float | None:
     return fmean(values) if values else None
+
+
+# ---------------------------------------------------------------------- the numbers of an update
+
+
+@torch.no_grad()
+def pack_stats(loss: Tensor, entropies: Tensor, inputs: LossInputs, config: LossConfig) -> Stats:
+    """The numbers of a pack: sums over its tokens, or extremes.
+
+    policy_loss and kl are the two sums of the loss. Tokens count as clipped, or dual-clipped, if
+    that leaves them no policy gradient; approx_kl is the sum of log pi_old - log pi.
+    """
+    logprobs, old_logprobs, ref_logprobs, advantages, weights = inputs
+    gaps = (logprobs - old_logprobs).abs()
+    log_ratio = log_ratios(logprobs, old_logprobs)
+    ratios = log_ratio.exp()
+    losses = policy_losses(logprobs, old_logprobs, advantages, config)
+    clipped = policy_losses(logprobs, old_logprobs, advantages, replace(config, dual_clip=None))
+
+    stats = {
+        "loss": loss,
+        "entropy": entropies.sum(),
+        "logprob_gap_mean": gaps.sum(),
+        "logprob_gap": gaps.max(),
+        "policy_loss": (weights * losses).sum(),
+    }
+    if config.kl_coef and ref_logprobs is not None:
+        stats["kl"] = (weights * k3(logprobs, ref_logprobs)).sum()
+    stats |= {
+        "approx_kl": -log_ratio.sum(),
+        "ratio_min": ratios.min(),
+        "ratio_max": ratios.max(),
+        "clip_fraction": (clipped > -advantages * ratios).sum(),
+        "dual_clip_fraction": (losses < clipped).sum(),
+    }
+    numbers = torch.stack([x.double() for x in stats.values()])
+    return dict(zip(stats, numbers.tolist(), strict=True))     # the one wait for the device
+
+
+def minibatch_stats(packs: list[Stats], tokens: int) -> Stats:
+    """The numbers of an optimiser step from those of its packs, which have so many tokens."""
+    stats = merged(packs)
+    return stats | {name: stats[name] / tokens for name in PER_TOKEN}
+
+
+def step_stats(updates: list[Stats]) -> Stats:
+    """The numbers of all optimiser steps: means, but all tokens, extremes, and the first gaps."""
+    if not updates:
+        return {"updates": 0, "tokens": 0}
+    stats = merged(updates)
+    for name in stats.keys() - {"tokens", *EXTREMES}:
+        stats[name] /= len(updates)
+    first_gaps = {name: updates[0][name] for name in GAPS}
+    return stats | first_gaps | {"updates": len(updates)}
+
+
+def merged(parts: list[Stats]) -> Stats:
+    """The sums of the numbers of several parts, or their extremes."""
+    return {name: EXTREMES.get(name, sum)([part[name] for part in parts]) for name in parts[0]}

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from minvenus.config import ConfigError
+from minvenus.model.precision import precision_of
+from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example
 from minvenus.train.parallel import share, size
 
@@ -63,7 +65,7 @@ def fill_packs(lengths: Sequence[int], budget: int) -> list[list[int]]:
                           f"{budget:,}: raise --pack-tokens, or lower the longest context")
     packs: list[list[int]] = []
     rooms: list[int] = []
-    for row in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+    for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         fitting = [pack for pack, room in enumerate(rooms) if lengths[row] <= room]
         if not fitting:
             fitting = [len(packs)]
@@ -84,3 +86,10 @@ def build_pack(examples: Sequence[Example], rows: list[int]) -> Pack:
     counts = torch.tensor([example.trained for example in chosen])
     segments = torch.arange(len(chosen)).repeat_interleave(counts)
     return Pack(rows, tokens, bounds, positions - 1, segments)
+
+
+def pack_logprobs(model: Qwen3, pack: Pack, temperature: float = 1.0, entropy: bool = False):
+    """Log-probs [M] of the trained tokens of a pack; with `entropy`, (log-probs, entropies)."""
+    tokens = pack.tokens.to(model.head_weight.device, non_blocking=True)
+    dtype = precision_of(model).compute
+    return model.logprobs(tokens, pack.cu_seqlens, pack.sources, temperature, entropy, dtype)

@@ -2,7 +2,7 @@
 presets.py has named values for others.
 
 Every field has its default, its help text and the limits of its number; `heading` begins a group
-of flags (flags.py makes the command line from this).
+of flags (flags.py makes the command line from this). A field without a help text is no flag.
 """
 
 from dataclasses import dataclass
@@ -47,8 +47,9 @@ class SFTConfig:
         "mean of the loss: first within each trajectory, or over all tokens")
     learning_rate: float = setting(1e-3, "its peak, after the warm-up", above=0)
     warmup: float = setting(0.1, "share of the steps", least=0, most=1)
-    weight_decay: float = setting(0.01, "on all parameters", least=0)
-    clip: float = setting(1.0, "gradients are scaled down to this norm", above=0)
+    # no flags, as nobody changes them; a file given to --config may
+    weight_decay: float = setting(0.01, "", least=0)      # on all parameters
+    clip: float = setting(1.0, "", above=0)               # longer gradients are cut to this norm
     lora_rank: int = setting(0,
         "train adapters of this rank, not the weights; 0 = train all weights", least=0)
 
@@ -132,8 +133,9 @@ class IGPOConfig:
     epochs: int = setting(1, "passes over a batch", heading="update", least=1)
     minibatches: int = setting(1, "optimiser steps per pass", least=1)
     learning_rate: float = setting(6e-4, "constant", above=0)
-    weight_decay: float = setting(0.01, "on all parameters", least=0)
-    clip: float = setting(1.0, "gradients are scaled down to this norm", above=0)
+    # no flags, as nobody changes them; a file given to --config may
+    weight_decay: float = setting(0.01, "", least=0)      # on all parameters
+    clip: float = setting(1.0, "", above=0)               # longer gradients are cut to this norm
     loss: LossConfig = LossConfig()
     lora_rank: int = setting(0,
         "train adapters of this rank, not the weights; 0 = train all weights", least=0)

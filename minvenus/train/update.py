@@ -1,17 +1,17 @@
-"""The two updates: supervised fine-tuning on trajectories, IGPO on rollouts with advantages.
+"""The update of IGPO on a batch of rollouts with advantages.
 
-    SFT    L = sum_k w_k * -log p(x_k)                                trained tokens k   [P eq.1]
-    IGPO   L = igpo_loss(log pi, log pi_old, log pi_ref, A, w)        igpo/loss.py       [P eq.10]
+    L = igpo_loss(log pi, log pi_old, log pi_ref, A, w)               igpo/loss.py       [P eq.10]
 
-Both run packs (pack.py) through `model.logprobs`, at most `pack_tokens` tokens in one forward. The
-weights w (igpo/loss.py) count the whole optimiser step, so the losses of its packs add up, and
-gradients of several processes are summed, not averaged.
+The batch is cut into mini-batches, one optimiser step each, and a mini-batch into packs (pack.py),
+one forward pass of at most `pack_tokens` tokens each. The weights w (igpo/loss.py) count the whole
+mini-batch, so the losses of its packs add up, and gradients of several processes are summed, not
+averaged.
 
-N tokens of a pack, M trained ones among them; m trained ones of a sequence.
+M sampled tokens of a pack, m of a rollout.
 """
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -21,69 +21,25 @@ from torch import Tensor
 from minvenus.evaluation.questions import permutation
 from minvenus.igpo.advantage import token_advantages
 from minvenus.igpo.credit import Credit
-from minvenus.igpo.loss import igpo_loss, loss_stats, token_weights
+from minvenus.igpo.loss import igpo_loss, token_weights
 from minvenus.model.lora import switched_off
 from minvenus.model.precision import precision_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example
-from minvenus.train.batch import Batch
+from minvenus.train.batch import (
+    SIGNAL,
+    Batch,
+    LossInputs,
+    Stats,
+    minibatch_stats,
+    pack_stats,
+    step_stats,
+)
 from minvenus.train.optim import Diverged, optimizer_step
-from minvenus.train.pack import Pack, rank_packs
+from minvenus.train.pack import pack_logprobs, rank_packs
 from minvenus.train.parallel import gather
-from minvenus.train.settings import IGPOConfig, SFTConfig
+from minvenus.train.settings import IGPOConfig
 from minvenus.types import Rollout
-
-PER_TOKEN = ("clip_fraction", "dual_clip_fraction", "approx_kl", "entropy", "logprob_gap_mean")
-EXTREMES = {"ratio_min": min, "ratio_max": max, "logprob_gap": max}
-Stats = dict[str, float]
-LossInputs = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
-GAPS = ("logprob_gap", "logprob_gap_mean")    # of engine and trainer: before the first update
-
-
-def pack_logprobs(model: Qwen3, pack: Pack, temperature: float = 1.0, entropy: bool = False):
-    """Log-probs [M] of the trained tokens of a pack; with `entropy`, (log-probs, entropies)."""
-    tokens = pack.tokens.to(model.head_weight.device, non_blocking=True)
-    dtype = precision_of(model).compute
-    return model.logprobs(tokens, pack.cu_seqlens, pack.sources, temperature, entropy, dtype)
-
-
-# --------------------------------------------------------------------- supervised fine-tuning
-
-
-def sft_losses(model: Qwen3, examples: list[Example], config: SFTConfig) -> Iterator[Tensor]:
-    """The loss of every pack of this rank; together they are the loss of the step."""
-    aggregate = "token-mean" if config.reduction == "token-mean" else "seq-mean-token-mean"
-    tokens = sum(example.trained for example in examples)
-    for pack in rank_packs(examples, config.pack_tokens):
-        weights = token_weights(pack.segments, aggregate, len(examples), tokens)
-        logprobs = pack_logprobs(model, pack)
-        yield -(weights.to(logprobs, non_blocking=True) * logprobs).sum()
-
-
-def sft_step(model: Qwen3, optimizer, examples: list[Example], rate: float,
-             config: SFTConfig) -> Stats:
-    """One optimiser step on trajectories; returns its statistics."""
-    losses = []
-    for loss in sft_losses(model, examples, config):
-        loss.backward()
-        losses.append(loss.item())
-    norm = optimizer_step(model, optimizer, rate, config.clip)
-    return {
-        "loss": sum(gather(losses)),
-        "grad_norm": norm,
-        "learning_rate": rate,
-        "tokens": sum(len(example) for example in examples),
-        "trained_tokens": sum(example.trained for example in examples),
-    }
-
-
-@torch.no_grad()
-def validation_loss(model: Qwen3, examples: list[Example], config: SFTConfig) -> float:
-    """The same loss on trajectories that are never trained on."""
-    return sum(gather([loss.item() for loss in sft_losses(model, examples, config)]))
-
-
-# ---------------------------------------------------------------------------------------- IGPO
 
 
 @dataclass(frozen=True)
@@ -97,8 +53,8 @@ class Row:
 
     @property
     def has_signal(self) -> bool:
-        """Whether the policy loss has a gradient here; train/batch.py has the same bound."""
-        return bool((self.advantages.abs() >= 1e-9).any())
+        """Whether the policy loss has a gradient here."""
+        return bool((self.advantages.abs() >= SIGNAL).any())
 
 
 def make_row(rollout: Rollout, advantages: list[float]) -> Row:
@@ -136,7 +92,7 @@ def train_on(rows: list[Row], model: Qwen3, optimizer, config: IGPOConfig, step:
             check_gap(model, trained, stats["logprob_gap_mean"])
         stats["grad_norm"] = optimizer_step(model, optimizer, config.learning_rate, config.clip)
         updates.append(stats)
-    return summary(updates)
+    return step_stats(updates)
 
 
 def minibatches(rows: list[Row], config: IGPOConfig, step: int) -> Iterator[list[Row]]:
@@ -162,7 +118,7 @@ def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> Stats:
     tokens = sum(row.example.trained for row in minibatch)
     rows = trained_rows(minibatch, config)
 
-    pack_stats = []
+    packs = []
     for pack in rank_packs([row.example for row in rows], config.pack_tokens):
         logprobs, entropies = pack_logprobs(model, pack, config.temperature, entropy=True)
         if not pack.rows:
@@ -172,10 +128,10 @@ def backward(model: Qwen3, minibatch: list[Row], config: IGPOConfig) -> Stats:
         inputs = loss_inputs([rows[i] for i in pack.rows], logprobs, weights)
         loss = igpo_loss(*inputs, config.loss)
         loss.backward()
-        pack_stats.append(statistics(loss, entropies, inputs, config))
+        packs.append(pack_stats(loss, entropies, inputs, config.loss))
 
     trained = sum(row.example.trained for row in rows)
-    stats = combined(gather(pack_stats), PER_TOKEN, trained)
+    stats = minibatch_stats(gather(packs), trained)
     if not math.isfinite(stats["loss"]):
         raise Diverged(f"the loss is {stats['loss']}: look at the last lines of metrics.jsonl for "
                        "a ratio, a KL or a gradient norm that grew, and lower the learning rate")
@@ -210,49 +166,6 @@ def with_reference(rows: list[Row], reference: Qwen3, config: IGPOConfig) -> lis
 
     ref_logprobs = dict(gather(results))
     return [replace(row, ref_logprobs=ref_logprobs[i]) for i, row in enumerate(rows)]
-
-
-# ---------------------------------------------------------------------------------- statistics
-
-
-@torch.no_grad()
-def statistics(loss: Tensor, entropies: Tensor, inputs: LossInputs, config: IGPOConfig) -> Stats:
-    """The numbers of a pack: sums over its tokens, or extremes."""
-    logprobs, old_logprobs, *_ = inputs
-    gaps = (logprobs - old_logprobs).abs()
-    stats = {
-        "loss": loss,
-        "entropy": entropies.sum(),
-        "logprob_gap_mean": gaps.sum(),
-        "logprob_gap": gaps.max(),
-        **loss_stats(*inputs, config.loss),
-    }
-    stats["clip_fraction"] = stats.pop("clipped")
-    stats["dual_clip_fraction"] = stats.pop("dual_clipped")
-    if not config.loss.kl_coef:
-        del stats["kl"]
-    numbers = torch.stack([x.double() for x in stats.values()])
-    return dict(zip(stats, numbers.tolist(), strict=True))     # the one wait for the device
-
-
-def combined(parts: list[Stats], means: Collection[str], count: int) -> Stats:
-    """The sums of the numbers of several parts, or their extremes; `means` are sums / count."""
-    stats = {}
-    for name in parts[0]:
-        combine = EXTREMES.get(name, sum)
-        stats[name] = combine([part[name] for part in parts])
-        if name in means:
-            stats[name] /= count
-    return stats
-
-
-def summary(updates: list[Stats]) -> Stats:
-    """The numbers of all optimiser steps: means, but all tokens, extremes, and the first gaps."""
-    if not updates:
-        return {"updates": 0, "tokens": 0}
-    means = updates[0].keys() - {"tokens", *EXTREMES}
-    first_gaps = {name: updates[0][name] for name in GAPS}
-    return combined(updates, means, len(updates)) | first_gaps | {"updates": len(updates)}
 
 
 def check_gap(model: Qwen3, rows: list[Row], gap: float) -> None:

@@ -29,7 +29,7 @@ if READY:
 STEP_WAITS, PACK_WAITS = 2, 1  # of the host, at most
 BUGS = [
     ("train.checkpoint:restore", "counts[name].to(count_device)", "counts[name]"),
-    ("train.update:pack_logprobs", "model.head_weight.device", '"cpu"'),
+    ("train.pack:pack_logprobs", "model.head_weight.device", '"cpu"'),
     ("train.update:loss_inputs", ".to(logprobs.device, non_blocking=True)", ""),
     ("model.qwen3:Qwen3.packed", "positions.to(tokens.device, non_blocking=True)", "positions"),
     ("model.qwen3:Qwen3.logprobs", "sources.to(tokens.device, non_blocking=True)", "sources"),

@@ -8,10 +8,12 @@ one drawn seed.
 import random
 from dataclasses import dataclass
 
+import torch
 from hypothesis import strategies as st
 
 from minvenus.igpo.advantage import turn_advantages
 from minvenus.igpo.recipes import Recipe
+from minvenus.train.batch import pack_stats
 from minvenus.types import Question, Rollout, Sample, Turn, TurnRewards
 from tests.igpo import oracle
 
@@ -212,6 +214,15 @@ class Tokens:
     def tokens(self) -> list[tuple[float, float, float, float]]:
         """(logp, old, ref, advantage) of every token."""
         return list(zip(*map(flat, self.columns()), strict=True))
+
+
+def loss_stats(*inputs) -> dict[str, float]:
+    """What a step reports of the loss of one pack."""
+    *tensors, config = inputs
+    nothing = torch.zeros(())
+    numbers = {"kl": 0.0} | pack_stats(nothing, nothing, tensors, config)
+    others = ("loss", "entropy", "logprob_gap", "logprob_gap_mean")
+    return {name: number for name, number in numbers.items() if name not in others}
 
 
 @st.composite

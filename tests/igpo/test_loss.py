@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.igpo.loss import LossConfig, igpo_loss, loss_stats, token_weights
+from minvenus.igpo.loss import LossConfig, igpo_loss, token_weights
 from tests.igpo import oracle
-from tests.igpo.strategies import AGGREGATIONS, Tokens, flat, token_batches
+from tests.igpo.strategies import AGGREGATIONS, Tokens, flat, loss_stats, token_batches
 
 configs = st.builds(
     LossConfig,
@@ -69,8 +69,8 @@ def test_loss_and_statistics_equal_their_definitions(batch, config):
         {
             "policy_loss": policy,
             "kl": kl,
-            "clipped": clipped,
-            "dual_clipped": dual,
+            "clip_fraction": clipped,
+            "dual_clip_fraction": dual,
             "approx_kl": math.fsum(differences),
             "ratio_min": min(ratios),
             "ratio_max": max(ratios),

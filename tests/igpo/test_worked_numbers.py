@@ -14,11 +14,11 @@ import torch
 
 from minvenus.igpo.advantage import advantage_record, turn_advantages
 from minvenus.igpo.gain import segment_gains
-from minvenus.igpo.loss import LossConfig, igpo_loss, loss_stats, token_weights
+from minvenus.igpo.loss import LossConfig, igpo_loss, token_weights
 from minvenus.igpo.recipes import Recipe
 from minvenus.igpo.rewards import turn_rewards
 from minvenus.types import TurnRewards
-from tests.igpo.strategies import assert_close
+from tests.igpo.strategies import assert_close, loss_stats
 
 FLOAT32 = 2e-6
 BOTH = [Recipe.paper, Recipe.released]
@@ -236,8 +236,8 @@ def test_policy_loss_and_kl_in_every_aggregation(how, dtype):
     expected = {
         "policy_loss": policy,
         "kl": kl,
-        "clipped": 3,
-        "dual_clipped": 1,
+        "clip_fraction": 3,
+        "dual_clip_fraction": 1,
         "approx_kl": -2.2,
         "ratio_min": math.exp(-0.5),
         "ratio_max": math.exp(2.0),

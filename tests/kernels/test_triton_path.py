@@ -14,7 +14,8 @@ from minvenus.kernels.attention import TRITON_DEVICES
 from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example
 from minvenus.train.settings import IGPOConfig, SFTConfig
-from minvenus.train.update import backward, make_row, sft_losses, validation_loss, with_reference
+from minvenus.train.sft import sft_losses, validation_loss
+from minvenus.train.update import backward, make_row, with_reference
 from tests.agent import scripted
 from tests.agent.scripted import TOKENIZER, Tools, budget, policy_for
 from tests.kernels.cases import INTERPRETED, NEEDS_INTERPRETER

@@ -231,9 +231,8 @@ MUTANTS = (
     mutant(
         63,
         "the expected length of the settings reaches no writer",
-        "test_train_igpo_data.py::"
-        "test_rollouts_are_admitted_by_the_expected_length_of_the_settings[300]",
-        ("train_igpo:rollout_loop", "sampling, config.expected_context", "sampling"),
+        "test_train_igpo_data.py::test_only_tools_that_may_hang_run_in_threads",
+        ("minvenus.setup:rollout_loop", "sampling, config.expected_context", "sampling"),
     ),
     mutant(
         54,

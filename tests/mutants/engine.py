@@ -446,7 +446,7 @@ MUTANTS = (
         72,
         "the statistics of the loss are read one by one",
         "engine/test_waits.py::test_a_pack_waits_once_for_all_of_its_statistics",
-        "minvenus.train.update:statistics",
+        "minvenus.train.batch:pack_stats",
         "x.double() for x in stats.values()",
         "torch.tensor(x.item()).double() for x in stats.values()",
     ),

@@ -19,13 +19,13 @@ MUTANTS = (
         33,
         "trajectory mean per pack",
         "train/test_sft.py::test_one_two_or_five_packs_give_the_same_step[trajectory-mean]",
-        ("minvenus.train.update:sft_losses", "len(examples)", "len(pack.rows)"),
+        ("minvenus.train.sft:sft_losses", "len(examples)", "len(pack.rows)"),
     ),
     mutant(
         33,
         "token mean where each trajectory should weigh the same",
         LOSS,
-        ("minvenus.train.update:sft_losses", "config.reduction ==", "config.reduction !="),
+        ("minvenus.train.sft:sft_losses", "config.reduction ==", "config.reduction !="),
     ),
     mutant(
         37,
@@ -122,7 +122,7 @@ MUTANTS = (
     mutant(
         39,
         "the teacher of the toy web has a rate of its own",
-        "test_train_sft.py::test_the_teacher_opens_a_wrong_result_as_often_as_the_settings_say",
+        "test_wiring.py::test_the_toy_data_of_train_sft",
         "train_sft:toyweb_records",
         "replace(TEACHER, wrong_result=config.wrong_result)",
         "TEACHER",

@@ -224,7 +224,7 @@ MUTANTS = (
         62,
         "the mean gap is that of the packs' sums",
         GAP + "[512]",
-        ("minvenus.train.update:statistics", "gaps.sum()", "gaps.mean()"),
+        ("minvenus.train.batch:pack_stats", "gaps.sum()", "gaps.mean()"),
     ),
     mutant(
         50,
@@ -248,7 +248,7 @@ MUTANTS = (
         "a question without room is refused in the step that takes it",
         "test_train_igpo_data.py::"
         "test_a_question_or_an_answer_without_room_is_refused_before_the_first_step",
-        "train_igpo:check_questions",
+        "minvenus.setup:check_questions",
         "loop.limits.check_room(question, source.max_turns(question))",
         "pass",
     ),
@@ -257,7 +257,7 @@ MUTANTS = (
         "an answer without room stops the run in the middle",
         "test_train_igpo_data.py::"
         "test_a_question_or_an_answer_without_room_is_refused_before_the_first_step",
-        "train_igpo:check_questions",
+        "minvenus.setup:check_questions",
         "config.recipe.use_gain and",
         "not config.recipe.use_gain and",
     ),
@@ -334,13 +334,13 @@ MUTANTS = (
         63,
         "the questions' seed is that of the sampling",
         WIRING,
-        ("train_igpo:question_source", "config.web_seed", "config.seed"),
+        ("minvenus.setup:question_source", "config.web_seed", "config.seed"),
     ),
     mutant(
         63,
         "the engine draws ids that the tokenizer does not have",
         WIRING,
-        ("train_igpo:load_engines", "vocab_limit=tokenizer.size)", ")"),
+        ("minvenus.setup:load_engines", "vocab_limit=tokenizer.size)", ")"),
     ),
     mutant(
         63,
@@ -378,9 +378,7 @@ MUTANTS = (
         65,
         "the entropy is over tokens that did not run",
         NUMBERS + "[token-mean]",
-        "minvenus.train.update:backward",
-        "PER_TOKEN, trained)",
-        "PER_TOKEN, 2 * trained)",
+        ("minvenus.train.batch:minibatch_stats", "/ tokens", "/ (2 * tokens)"),
     ),
     mutant(
         66,
@@ -402,7 +400,9 @@ MUTANTS = (
         "a held-out question without room is not refused early",
         "test_train_igpo_data.py::"
         "test_a_question_or_an_answer_without_room_is_refused_before_the_first_step",
-        ("train_igpo:check_questions", "*source.training, *source.held_out", "*source.training"),
+        "minvenus.setup:check_questions",
+        "*source.training, *source.held_out",
+        "*source.training",
     ),
     mutant(
         67,
@@ -431,7 +431,7 @@ MUTANTS = (
         "held-out trajectories are the first ones",
         "train/test_batch.py::"
         "test_held_out_trajectories_are_different_ones_and_never_trained_on",
-        ("minvenus.train.batch:hold_out", "in reversed(examples)", "in examples"),
+        ("minvenus.train.sft:hold_out", "in reversed(examples)", "in examples"),
     ),
     mutant(
         51,

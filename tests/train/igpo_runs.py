@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-import minvenus.engine
 import minvenus.tools.toyweb
 import train_igpo
+from minvenus import setup
 from minvenus.agent.prompt import TOYWEB
 from minvenus.engine import Engine
 from minvenus.evaluation import questions as question_files
@@ -27,9 +27,9 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.train import batch as batching
-from minvenus.train.pack import make_packs
+from minvenus.train.pack import make_packs, pack_logprobs
 from minvenus.train.settings import IGPOConfig
-from minvenus.train.update import Row, make_row, pack_logprobs, train_on, with_reference
+from minvenus.train.update import Row, make_row, train_on, with_reference
 from minvenus.types import Rollout
 from tests.agent.scripted import answer, engine_for, search, visit
 from tests.train.runs import TINY, lively_model
@@ -123,8 +123,7 @@ def script_runs(monkeypatch, config: IGPOConfig, plays) -> None:
     """From now on every run follows the script, also one that is started as a program
     (`command`)."""
     engine = scripted_engine(config, plays)
-    for module in (minvenus.engine, train_igpo):
-        monkeypatch.setattr(module, "Engine", engine)
+    monkeypatch.setattr(setup, "Engine", engine)
     for module in (minvenus.tools.toyweb, question_files):
         monkeypatch.setattr(module, "ToyWeb", lambda *_, **__: web_of(config))
 

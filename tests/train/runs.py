@@ -6,9 +6,11 @@ import os
 import re
 import runpy
 import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
 import torch
 
 from minvenus.agent.prompt import TOYWEB
@@ -21,7 +23,6 @@ from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools import toyweb_lessons
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher
-from minvenus.train import update as updating
 from minvenus.train.optim import adamw, optimizer_step
 from minvenus.train.run import MAY_CHANGE, open_run
 from minvenus.train.settings import SFTConfig
@@ -144,27 +145,21 @@ def made_up_run(config, during=lambda step: None, after=lambda step: None, data=
 
 
 def command(script: str, config, *more: str) -> int:
-    """`python SCRIPT` with these settings, in this process; returns its exit code. Of a recipe only
-    the defaults."""
-    values = asdict(config)
-    flags = [
-        f"--{key.replace('_', '-')}={value}"
-        for key, value in (values | values.pop("loss", {})).items()
-        if not isinstance(value, bool | dict | None)
-    ] + (["--judge"] if getattr(config, "judge", False) else [])
-    before, sys.argv = sys.argv, [script, *flags, *more]
-    try:
-        runpy.run_path(str(ROOT / script), run_name="__main__")
-        return 0
-    except SystemExit as end:
-        return end.code
-    finally:
-        sys.argv = before
+    """`python SCRIPT` with these settings, in this process; returns its exit code."""
+    with tempfile.NamedTemporaryFile("w") as file, pytest.MonkeyPatch.context() as patch:
+        json.dump(asdict(config), file)
+        file.flush()
+        patch.setattr(sys, "argv", [script, "--config", file.name, *more])
+        try:
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+            return 0
+        except SystemExit as end:
+            return end.code
 
 
 def signalled(patch, script, update: str, numbers: list[int], at_step: int = 1) -> None:
     """The signals arrive in the middle of a step, when the function `update` is called."""
-    real, calls = getattr(updating, update), []
+    real, calls = getattr(script, update), []
 
     def step(*arguments):
         calls.append(1)
@@ -173,7 +168,7 @@ def signalled(patch, script, update: str, numbers: list[int], at_step: int = 1) 
                 os.kill(os.getpid(), number)
         return real(*arguments)
 
-    for module in (updating, script):
+    for module in (sys.modules[real.__module__], script):
         patch.setattr(module, update, step)
 
 

@@ -4,6 +4,7 @@ numbers about them."""
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,12 +12,14 @@ from hypothesis import example as also
 from hypothesis import given
 from hypothesis import strategies as st
 
+import train_igpo
 from minvenus.config import ConfigError
 from minvenus.evaluation.questions import batch_indices
 from minvenus.igpo.credit import assign_credit
 from minvenus.igpo.recipes import Recipe
 from minvenus.sft.dataset import Example
-from minvenus.train.batch import failed, fingerprint, health, hold_out, make_batch
+from minvenus.train.batch import failed, health, make_batch
+from minvenus.train.sft import fingerprint, hold_out
 from minvenus.types import Question, Rollout, Sample, Turn
 
 PAPER = Recipe.paper()
@@ -82,6 +85,23 @@ def test_failed_unknown_and_lonely_rollouts_are_dropped_and_counted():
     assert batch.dropped == Counter(failed=2, judge_unknown=2, alone=1)
 
 
+def test_what_has_not_failed_is_graded_in_the_order_of_groups_and_numbers():
+    """The rollouts of a step as ranks have gathered them. The failed one was the only one of its
+    question, which still counts as a group."""
+    samples = [
+        Sample(rollout("answer", question=name, termination=end), [None], None, group, number)
+        for name, end, group, number in (
+            *[("d", "answered", 1, 1), ("e", "error", 2, 0), ("c", "answered", 1, 0)],
+            *[("b", "timeout", 0, 1), ("a", "answered", 0, 0)],
+        )
+    ]
+    grades = {"a": 0.25, "b": 0.5, "c": 0.75, "d": 1.0}
+    grader = SimpleNamespace(grade=lambda questions, answers: [grades[q.id] for q in questions])
+    batch = train_igpo.grade(samples, grader)
+    assert [(s.rollout.question.id, s.outcome) for s in batch.samples] == [*grades.items()]
+    assert batch.groups == 3 and batch.dropped["failed"] == 1
+
+
 # -------------------------------------------------------------------------------------- the numbers
 
 
@@ -97,7 +117,7 @@ def test_every_number_of_a_step_worked_by_hand():
     1 -1 -1 1 0 0 have the mean size 2/3: the scale is 14/15 of the deviation. Returns of the second
     rollout: -1, -7/45 - .95, ..., in the end -3.12110: larger in size than any of the first.
     """
-    a = rollout("search", "visit", "visit", "answer")
+    a = rollout("search", "visit", "visit", "answer", termination="answered_max_steps")
     b = rollout("search", "visit", "visit", "answer")
     c = rollout("search", "none", "answer", malformed=(1, 2), termination="timeout")
     failed_one = rollout("answer", termination="error")

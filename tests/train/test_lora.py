@@ -20,7 +20,7 @@ from minvenus.model.precision import engine_model
 from minvenus.train.checkpoint import load_reference, load_start
 from minvenus.train.parallel import shard, whole
 from minvenus.train.settings import IGPOConfig, SFTConfig
-from minvenus.train.update import sft_step, validation_loss
+from minvenus.train.sft import sft_step, validation_loss
 from tests.train.igpo_runs import (
     MIXED,
     first_step,
@@ -56,7 +56,7 @@ def test_sft_changes_adapters_only_and_saves_them_merged_and_goes_on_to_the_same
 ):
     config = small_config(inputs, tmp_path / "run", lora_rank=2, learning_rate=4e-2)
     train_sft.main(config)
-    assert " of them trained\n" in capsys.readouterr().out
+    assert "15,168 parameters on cpu, 512 of them trained\n" in capsys.readouterr().out
     start, merged = weights.load(inputs["model"]), weights.load(trained_model(config.out))
     same = {
         name

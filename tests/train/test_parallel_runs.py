@@ -15,6 +15,7 @@ import pytest
 
 import train_igpo
 import train_sft
+from minvenus import setup
 from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
@@ -148,7 +149,7 @@ def test_tools_of_one_rank_or_a_judge_that_fail_stop_all_with_the_last_whole_ste
     monkeypatch.setattr(question_files, "ToyWeb", lambda *_, **__: small_web(0, 0, 0))
     monkeypatch.setattr(train_igpo, "rollouts", failing)
     if judge:
-        monkeypatch.setattr(train_igpo, "make_grader", Judge)
+        monkeypatch.setattr(setup, "make_grader", Judge)
     codes, printed, _ = ranks_that_end(2, lambda: train_igpo.main(config))
     words = (
         "6 of 50 verdicts of the judge failed"

@@ -11,8 +11,9 @@ import torch
 
 from minvenus.igpo.loss import LossConfig, k3
 from minvenus.train import update as updating
+from minvenus.train.batch import step_stats
 from minvenus.train.optim import Diverged, optimizer_step
-from minvenus.train.update import backward, summary, with_reference
+from minvenus.train.update import backward, with_reference
 from tests.igpo.strategies import AGGREGATIONS
 from tests.train.igpo_runs import (
     MIXED,
@@ -209,7 +210,7 @@ def test_the_numbers_of_several_optimiser_steps_are_means_extremes_and_the_gaps_
     first = dict(zip(names, (10, 1.0, 1e-6, 1e-7, 1.0, 1.0), strict=True))
     second = dict(zip(names, (10, 2.0, 0.5, 0.25, 0.75, 1.5), strict=True))
     expected = dict(zip(names, (20, 1.5, 1e-6, 1e-7, 0.75, 1.5), strict=True))
-    assert summary([first, second]) == expected | {"updates": 2}
+    assert step_stats([first, second]) == expected | {"updates": 2}
 
 
 def test_gradient_and_numbers_do_not_depend_on_how_rollouts_are_packed(config):
