@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import FAMILIES, ModelConfig
-from minvenus.engine import Engine, Sampling, decode, runner
-from minvenus.engine.decode import MergedModel
+from minvenus.engine import Engine, Sampling, merged, runner
+from minvenus.engine.merged import MergedModel
 from minvenus.model.qwen3 import Qwen3
 from tests.engine.models import (
     CONFIG,
@@ -71,17 +71,17 @@ def test_the_merged_model_is_the_plain_one(
     )
     model = uneven(config, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decode, "LARGEST_PLAIN", largest_plain)
-        merged = decode.MergedModel(model, sequences)
+        patch.setattr(merged, "LARGEST_PLAIN", largest_plain)
+        copy = MergedModel(model, sequences)
     tokens, positions = torch.arange(12), torch.arange(12) * 7
     for rows in (None, torch.tensor([2, 3, 11]), torch.tensor([], dtype=torch.int64)):
-        plain, fast = (m.model(tokens, positions, sees_everything, rows) for m in (model, merged))
+        plain, fast = (m.model(tokens, positions, sees_everything, rows) for m in (model, copy))
         torch.testing.assert_close(fast, plain, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(merged.logits(plain), model.logits(plain), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(copy.logits(plain), model.logits(plain), rtol=1e-5, atol=1e-5)
 
 
 def test_the_layout_for_one_row_gives_way_to_the_other_when_several_sequences_run(monkeypatch):
-    monkeypatch.setattr(decode, "LARGEST_PLAIN", 0)
+    monkeypatch.setattr(merged, "LARGEST_PLAIN", 0)
     engine = Engine(MODEL, pages=100, page_size=4)
     engine.generate([[1, 2, 3]], Sampling(2, temperature=0))
     alone = engine.runner.merged
@@ -98,7 +98,7 @@ def test_half_precision_models_of_another_kind_and_copies_that_do_not_fit_are_no
     with torch.device("meta"):
         assert not MergedModel.fits(Qwen3(CONFIG))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decode, "LARGEST_COPY", sum(p.nbytes for p in small.parameters()) - 1)
+        patch.setattr(merged, "LARGEST_COPY", sum(p.nbytes for p in small.parameters()) - 1)
         assert not MergedModel.fits(small)
     assert not MergedModel.fits(small.bfloat16()) and not MergedModel.fits(FixedLogits([0.0]))
 
