@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from minvenus.config import ConfigError, ModelConfig
+from minvenus.config import MODELS, ConfigError, ModelConfig
 from minvenus.model import weights
 from minvenus.model.precision import device_of
 from minvenus.model.qwen3 import Qwen3
@@ -150,9 +150,10 @@ def test_peak_memory_while_loading_stays_under_1_2_times_the_weights(single, tmp
 # ------------------------------------------------------------- which model, and on which device
 
 
-@pytest.mark.parametrize("name", ["tiny", "tiny-base"])
-def test_the_start_model_has_the_type_asked_for(name):
-    assert start_model(name, "cpu", 0, torch.bfloat16).head_weight.dtype == torch.bfloat16
+def test_the_start_model_has_the_type_and_the_seed_asked_for():
+    assert start_model("tiny-base", "cpu", 0, torch.bfloat16).head_weight.dtype == torch.bfloat16
+    assert same(start_model("tiny", "cpu", 3), Qwen3(MODELS["tiny"], 3))
+    assert same(start_model("tiny", "cpu", 0, torch.bfloat16), Qwen3(MODELS["tiny"]).bfloat16())
 
 
 @pytest.mark.parametrize("gpu", [True, False])
