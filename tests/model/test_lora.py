@@ -2,7 +2,6 @@
 
 import copy
 import json
-from dataclasses import replace
 
 import pytest
 import torch
@@ -20,7 +19,7 @@ from minvenus.model.lora import (
     switched_off,
 )
 from minvenus.model.qwen3 import Qwen3
-from tests.model.checkpoints import TIED, UNTIED
+from tests.model.checkpoints import QWEN2, TIED, UNTIED
 from tests.model.test_parity import NEEDS_TRANSFORMERS, load_by_transformers
 
 SHAPES = {True: TIED, False: UNTIED}
@@ -115,7 +114,7 @@ def test_merged_equals_unmerged(tied):
 
 
 def test_biases_of_the_base_stay_and_are_saved(tmp_path):
-    base = Qwen3(replace(TIED, qk_norm=False, qkv_bias=True), seed=1)
+    base = Qwen3(QWEN2, seed=1)
     for name, parameter in base.named_parameters():
         if name.endswith("bias"):
             parameter.data.normal_(0.0, 0.5, generator=torch.Generator().manual_seed(2))

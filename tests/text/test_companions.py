@@ -31,7 +31,6 @@ def refuse(words):
 def render(messages, **options) -> str:
     """As transformers and vLLM do it."""
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     environment.globals["raise_exception"] = refuse
     return environment.from_string(CHAT_TEMPLATE).render(messages=messages, **options)
 
