@@ -15,7 +15,7 @@ from dataclasses import asdict
 
 from minvenus.agent.protocol import final_answer
 from minvenus.config import ConfigError
-from minvenus.text.chat import CLOSE, OPEN, unwrap
+from minvenus.text.messages import CLOSE, OPEN, unwrap
 from minvenus.types import Question, Rollout, Turn
 
 FORMAT = "minvenus rollout 2"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from minvenus.engine.counters import Counters
 from minvenus.engine.pages import PagePool
 from minvenus.engine.sampler import Completion, Noise, Sampling
 
@@ -91,22 +92,6 @@ class Sequence:
             self.job = None
 
 
-@dataclass
-class Counters:
-    """The work of an engine since it got its weights, in tokens."""
-
-    prefilled: int = 0                   # of prompts, observations, and after preemptions
-    decoded: int = 0                     # computed one by one, to draw the next token
-    scored: int = 0                      # computed to score the token after them
-    shared: int = 0                      # not computed, because their pages were there
-    preemptions: int = 0
-    pages_peak: int = 0                  # most pages held in a step
-
-    @property
-    def rolled_out(self) -> int:
-        return self.prefilled + self.decoded
-
-
 class Work(NamedTuple):
     """Compute the next `new` tokens of a sequence, after copying these (from, to) pages."""
 
@@ -150,7 +135,7 @@ class Scheduler:
         # of those that were prefilled in the same step the oldest comes first: sorting is stable
         prefills.sort(key=attrgetter("prefilled_at"))
         self._prefill(prefills, running[0], plan)
-        self._count(plan)
+        self.counters.add(plan.values(), self.pool.used)
         return list(plan.values())
 
     def _prefill(self, sequences: list[Sequence], oldest: Sequence,
@@ -219,19 +204,6 @@ class Scheduler:
         self.counters.preemptions += 1
         if sequence.job and sequence.job.source:         # a scoring begins again
             sequence.logprobs.clear()
-
-    def _count(self, plan: dict[Sequence, Work]) -> None:
-        counters = self.counters
-        for sequence, new, _ in plan.values():
-            if sequence.decoding:
-                counters.decoded += new
-            elif sequence.job.sampling:
-                counters.prefilled += new
-            else:
-                scored = sequence.outputs(new)
-                counters.scored += scored
-                counters.prefilled += new - scored
-        counters.pages_peak = max(counters.pages_peak, self.pool.used)
 
 
 def uses(work: list[Work]) -> tuple[dict[int, Sequence], dict[int, Sequence]]:

@@ -12,6 +12,8 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 
+from minvenus.kernels.checks import check_attention
+
 # Devices that run Triton kernels, here and in paged.py. Tests add "cpu", for Triton's interpreter.
 TRITON_DEVICES = {"cuda"}
 
@@ -76,19 +78,7 @@ def attention(q, k, v, cu_seqlens, max_seqlen=None):
     Triton on a GPU, plain torch elsewhere. `max_seqlen` is the length of the longest sequence, or
     more; with it a GPU need not be asked for cu_seqlens.
     """
-    check_shapes(q, k, v, cu_seqlens)
+    check_attention(q, k, v, cu_seqlens)
     if uses_triton(q.device):
         return attention_triton(q, k, v, cu_seqlens, max_seqlen)
     return attention_torch(q, k, v, cu_seqlens)
-
-
-def check_shapes(q, k, v, cu_seqlens):
-    """Shapes only: values would have to be fetched from the device."""
-    tokens, heads, channels = q.shape
-    kv_heads = k.shape[1]
-    k_fits = k.shape == (tokens, kv_heads, channels) and heads % kv_heads == 0
-    if not k_fits or v.shape != k.shape or cu_seqlens.dim() != 1:
-        shapes = f"{list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
-        raise ValueError(
-            "need q [N, H, D], k and v [N, K, D] with H a multiple of K, cu_seqlens [S + 1]; "
-            f"got {shapes}, cu_seqlens {list(cu_seqlens.shape)}")

@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 
 from minvenus.kernels.attention import uses_triton
+from minvenus.kernels.checks import check_paged_attention
 
 MASK_NUMBERS = 2**22      # most numbers in the mask of one call: 16 MiB in float32
 
@@ -108,7 +109,7 @@ def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries, longe
     -> [N, H, D]. `longest` is (the largest n_s, the largest L_s) as plain numbers; with it a GPU
     need not be asked for `cu_queries` and `lengths`.
     """
-    check_pages(q, k_pages, v_pages, block_table, lengths, cu_queries)
+    check_paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries)
     if not uses_triton(q.device):
         return paged_attention_torch(q, k_pages, v_pages, block_table, lengths, cu_queries)
     # imported here: triton does not exist everywhere
@@ -117,27 +118,3 @@ def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries, longe
     longest = longest or (int(cu_queries.diff().max()), int(lengths.max()))
     return paged_attention_triton(
         q, k_pages, v_pages, block_table, lengths, cu_queries, longest)
-
-
-def check_pages(q, k_pages, v_pages, block_table, lengths, cu_queries):
-    """Shapes everywhere; values on a CPU only, because a GPU would have to wait for them."""
-    _, page, kv_heads, channels = k_pages.shape
-    q_fits = q.shape[2] == channels and q.shape[1] % kv_heads == 0
-    table_fits = block_table.shape[:1] == lengths.shape and cu_queries.shape == (len(lengths) + 1,)
-    if not q_fits or not table_fits or v_pages.shape != k_pages.shape:
-        inputs = q, k_pages, v_pages, block_table, lengths, cu_queries
-        raise ValueError(
-            "need q [N, H, D], k_pages and v_pages [P, page, K, D] with H a multiple of K, "
-            "block_table [S, pages], lengths [S] and cu_queries [S + 1]; "
-            f"got {[list(x.shape) for x in inputs]}")
-    if q.is_cuda:
-        return
-
-    new, room = cu_queries.diff(), block_table.shape[1] * page
-    bounds_fit = cu_queries[0] == 0 and cu_queries[-1] == len(q)
-    lengths_fit = (new >= 0) & (new <= lengths) & (lengths <= room)
-    if not bounds_fit or not lengths_fit.all():
-        raise ValueError(
-            f"cu_queries must rise from 0 to the number of queries, {len(q)}, and every length, "
-            f"with its new tokens, must fit {room} slots; "
-            f"got {cu_queries.tolist()}, lengths {lengths.tolist()}")

@@ -22,7 +22,6 @@ that is requested; H query heads, K kv heads, D channels of one; V vocabulary.
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -33,12 +32,14 @@ from torch.utils.checkpoint import checkpoint
 from minvenus.config import ModelConfig
 from minvenus.kernels.attention import attention
 from minvenus.kernels.logprob import token_logprobs
+from minvenus.model.checks import check_packed
 
 # attend(layer index, q [M, H, D], k [N, K, D], v [N, K, D]) -> [M, H, D]; q and k are normalised
 # and rotated. M is N, except in the last layer when only some hidden states are asked for: then q
 # has the rows of these tokens.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 MLP_TOKENS = 2**15       # that go through an MLP at once
+ALL = slice(None)        # rows of a layer's tokens: all of them
 
 
 class RMSNorm(nn.Module):
@@ -104,19 +105,14 @@ class Attention(nn.Module):
         self.q_norm = norm(self.head_dim, config.rms_norm_eps)       # one weight for all heads
         self.k_norm = norm(self.head_dim, config.rms_norm_eps)
 
-    def forward(self, x, angles, attend, rows=None):
+    def forward(self, x, angles, attend, rows):
         cos, sin = angles
-        q_x, q_cos, q_sin = x, cos, sin
-        if rows is not None:
-            q_x = x[rows]
-            q_cos = cos[rows]
-            q_sin = sin[rows]
-        q = self.split_heads(self.q_proj(q_x))                                 # [M, H, D]
+        q = self.split_heads(self.q_proj(x[rows]))                             # [M, H, D]
         k = self.split_heads(self.k_proj(x))                                   # [N, K, D]
         v = self.split_heads(self.v_proj(x))                                   # [N, K, D]
 
         k = rotate(self.k_norm(k), cos, sin)
-        q = rotate(self.q_norm(q), q_cos, q_sin)
+        q = rotate(self.q_norm(q), cos[rows], sin[rows])
         k = k.to(v.dtype)                                    # under autocast norms give float32
         q = q.to(v.dtype)
         out = attend(q, k, v)
@@ -149,12 +145,9 @@ class Block(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config)
 
-    def forward(self, x, angles, attend, rows=None):
+    def forward(self, x, angles, attend, rows):
         n = self.input_layernorm(x)
-        mixed = self.self_attn(n, angles, attend, rows)
-        if rows is not None:
-            x = x[rows]
-        x = x + mixed
+        x = x[rows] + self.self_attn(n, angles, attend, rows)
         n = self.post_attention_layernorm(x)
         return x + self.mlp(n)
 
@@ -183,15 +176,13 @@ class Decoder(nn.Module):
         angles = rotation(positions, frequency)
         x = self.embed_tokens(tokens)                                          # [N, hidden]
         recompute = self.recompute and torch.is_grad_enabled()
-        layer_inputs: Any = nullcontext()
-        if recompute and self.offload:
-            # `angles` is a tuple: checkpoint saves tensors only, so it is not copied per layer
-            layer_inputs = save_on_cpu(pin_memory=x.is_cuda)
+        offload = recompute and self.offload
 
-        with layer_inputs:
+        # `angles` is a tuple: checkpoint saves tensors only, so it is not copied per layer
+        with save_on_cpu(pin_memory=x.is_cuda) if offload else nullcontext():
             for index, layer in enumerate(self.layers):
                 last = index + 1 == len(self.layers)
-                layer_rows = rows if last else None
+                layer_rows = rows if last and rows is not None else ALL
                 arguments = x, angles, partial(attend, index), layer_rows
                 if recompute:
                     x = checkpoint(
@@ -246,7 +237,7 @@ class Qwen3(nn.Module):
         a GPU.
         """
         lengths = cu_seqlens.diff().tolist()
-        self.check_packed(tokens, cu_seqlens, lengths)
+        check_packed(self.config, tokens, cu_seqlens, lengths)
         longest = max(lengths)
         positions = torch.cat([torch.arange(length) for length in lengths])
         positions = positions.to(tokens.device, non_blocking=True)
@@ -279,22 +270,3 @@ class Qwen3(nn.Module):
         weight = self.head_weight.to(dtype)
         targets = tokens[sources + 1]
         return token_logprobs(hidden, weight, targets, temperature, entropy=entropy)
-
-    def check_packed(self, tokens, cu_seqlens, lengths):
-        """Token ids are checked on a CPU only: a GPU would have to wait for them."""
-        flat = tokens.dim() == 1 and sum(lengths) == len(tokens)
-        shortest = min(lengths, default=0)
-        if not flat or shortest < 1 or cu_seqlens[0] != 0:
-            raise ValueError("need flat tokens [N] and cu_seqlens [S + 1] that rise from 0 to N; "
-                             f"got {list(tokens.shape)} and {cu_seqlens.tolist()}")
-
-        longest = max(lengths)
-        limit = self.config.max_position_embeddings
-        if longest > limit:
-            raise ValueError(f"a sequence has {longest} tokens, the model has "
-                             f"max_position_embeddings {limit}: shorten it")
-        if tokens.device.type == "cpu":
-            lowest, highest = map(int, tokens.aminmax())
-            most = self.config.vocab_size - 1
-            if lowest < 0 or highest > most:
-                raise ValueError(f"token ids must lie in 0 to {most}, got {lowest} to {highest}")

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from minvenus.config import ConfigError
-from minvenus.text.chat import ChatError, stream
+from minvenus.text.chat import stream
+from minvenus.text.messages import ChatError
 from minvenus.text.tokenizer import Tokenizer
 
 

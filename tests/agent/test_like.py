@@ -11,7 +11,7 @@ from minvenus.agent.observation import Observation, observe, result_text
 from minvenus.agent.prompt import DR_VENUS, MINVENUS
 from minvenus.model.weights import TINY_BASE
 from minvenus.settings import AgentConfig
-from minvenus.text.chat import CLOSE, OPEN
+from minvenus.text.messages import CLOSE, OPEN
 from minvenus.tools.base import SearchHit, ToolError, ToolResult, run_tool
 from tests.agent import scripted
 from tests.agent.scripted import BROKEN, TOKENIZER, Tools, answer, budget, run, search, visit

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from minvenus.config import ConfigError
-from minvenus.engine import Engine, Sampling, decode
+from minvenus.engine import Counters, Engine, Sampling, merged
 from minvenus.model.qwen3 import Qwen3
 from tests.engine.models import (
     CountingModel,
@@ -54,7 +54,7 @@ def test_greedy_tokens_are_those_of_the_model_for_every_page_and_chunk_size(page
 
 def test_samples_do_not_depend_on_what_else_is_in_the_batch():
     sampling = Sampling(10, temperature=0.8, top_k=30, top_p=0.9)
-    engine = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5))
+    engine = poisoned(Engine(MODEL, pages=100, page_size=4, seed=5, vocab_limit=40))
     together = engine.generate(PROMPTS, sampling, n=3)
     for question, prompt in enumerate(PROMPTS):
         alone = poisoned(Engine(MODEL, pages=100, page_size=16, seed=5, step_tokens=9))
@@ -114,8 +114,10 @@ def test_a_turn_computes_only_what_was_appended():
     assert first.tokens == WANTED[1]
     assert second.tokens == naive_greedy(MODEL, PROMPTS[1] + first.tokens + PROMPTS[3], 12)
     assert sequence.tokens == PROMPTS[1] + first.tokens + PROMPTS[3] + second.tokens
+    assert sequence.logprobs == first.logprobs + second.logprobs != 2 * first.logprobs
     counters = engine.counters()
     assert (counters.prefilled, counters.decoded, counters.preemptions) == (33 + 18, 22, 0)
+    assert counters.rolled_out == 33 + 18 + 22
 
 
 @pytest.mark.parametrize("pages", [20, 24, 30])
@@ -133,9 +135,9 @@ def test_preempted_sequences_give_the_same_tokens_and_log_probs(pages):
 @pytest.mark.parametrize("copy", ["merged", "packed", "plain"])
 def test_new_weights_make_new_tokens_and_new_scores(copy, monkeypatch):
     if copy == "packed":
-        monkeypatch.setattr(decode, "LARGEST_PLAIN", 0)
+        monkeypatch.setattr(merged, "LARGEST_PLAIN", 0)
     if copy == "plain":
-        monkeypatch.setattr(decode, "LARGEST_COPY", 0)
+        monkeypatch.setattr(merged, "LARGEST_COPY", 0)
     model = sharp_model()
     engine = Engine(model, pages=100, page_size=4)
     sequence = engine.open(list(PROMPTS[1]))
@@ -143,7 +145,7 @@ def test_new_weights_make_new_tokens_and_new_scores(copy, monkeypatch):
     assert isinstance(engine.runner.merged, Qwen3) == (copy == "plain")
     model.load_state_dict(sharp_model(seed=1).state_dict())
     engine.load_weights(model)
-    assert engine.pool.used == 0
+    assert engine.pool.used == 0 and engine.counters() == Counters()
     tokens = list(sequence.tokens)
     assert engine.turn([sequence], GREEDY)[0].tokens == naive_greedy(model, tokens, 12)
     assert engine.generate([PROMPTS[1]], GREEDY)[0][0].tokens == naive_greedy(model, PROMPTS[1], 12)
@@ -157,12 +159,13 @@ def test_weights_may_not_change_in_the_middle_of_a_turn():
     engine.step()
     with pytest.raises(RuntimeError, match="1 sequences are running"):
         engine.load_weights(MODEL)
-    with pytest.raises(ValueError, match="sequence 0 is running"):
-        engine.start(sequence, GREEDY)
-    engine.close(sequence)
-    assert engine.pool.used == 0 and not engine.scheduler.running()
-    with pytest.raises(ValueError, match="sequence 0 is closed"):
-        engine.start(sequence, GREEDY)
+    for state in ("running", "closed"):
+        for call in (lambda: engine.start(sequence, GREEDY), lambda: engine.score(sequence, [[1]])):
+            with pytest.raises(ValueError, match=f"sequence 0 is {state}"):
+                call()
+        if state == "running":
+            engine.close(sequence)
+    assert engine.pool.used == 0 and sequence.job is None
 
 
 def test_a_presence_penalty_counts_the_tokens_of_this_turn_only():
@@ -177,26 +180,26 @@ def test_a_presence_penalty_counts_the_tokens_of_this_turn_only():
 
 
 def test_what_can_never_fit_is_refused_with_the_numbers():
-    engine = Engine(MODEL, pages=4, page_size=16)
-    with pytest.raises(
-        ValueError, match="need 5 pages of 16 for 64 tokens and up to 12 more, the pool has 4"
+    engine, wide = (Engine(MODEL, pages=pages, page_size=16) for pages in (4, 100))
+    for call, message in (
+        (
+            lambda: engine.generate([PROMPTS[0], PROMPTS[2]], GREEDY, n=2),
+            "need 5 pages of 16 for 64 tokens and up to 12 more, the pool has 4",
+        ),
+        (lambda: engine.open_group([[1] * 65] * 2), "need 5 pages of 16 for 65 tokens"),
+        (
+            lambda: wide.generate([[1] * 500], Sampling(13)),
+            "500 tokens and up to 13 more are 513, the model has room for 512",
+        ),
+        (lambda: engine.open([1, 40]), "got 2, from 1 to 40"),
+        (lambda: engine.open([]), "need at least one token"),
+        (lambda: engine.generate([[1, 2]], GREEDY, n=0), "at least 1 completion"),
     ):
-        engine.generate([PROMPTS[0], PROMPTS[2]], GREEDY, n=2)
-    assert engine.pool.used == 0 and not engine.scheduler.sequences
-    with pytest.raises(
-        ValueError, match="500 tokens and up to 13 more are 513, the model has room for 512"
-    ):
-        Engine(MODEL, pages=100, page_size=16).generate([[1] * 500], Sampling(13))
-    assert (
-        len(Engine(MODEL, pages=100, page_size=16).generate([[1] * 500], Sampling(12))[0][0].tokens)
-        == 12
-    )
-    with pytest.raises(ValueError, match="got 2, from 1 to 40"):
-        engine.open([1, 40])
-    with pytest.raises(ValueError, match="need at least one token"):
-        engine.open([])
-    with pytest.raises(ValueError, match="at least 1 completion"):
-        engine.generate([[1, 2]], GREEDY, n=0)
+        with pytest.raises(ValueError, match=message):
+            call()
+        assert engine.pool.used == 0 and not engine.scheduler.sequences
+    [[c]] = wide.generate([[1] * 500], Sampling(12))
+    assert len(c.tokens) == 12
 
 
 BFLOAT16 = """

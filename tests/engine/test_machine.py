@@ -142,13 +142,6 @@ class EngineMachine(RuleBasedStateMachine):
         self.engine.load_weights(self.model)
         assert self.engine.pool.used == 0
 
-    @rule(ids=st.lists(st.integers(0, 39), min_size=70, max_size=70))
-    def too_large(self, ids):
-        with pytest.raises(
-            ValueError, match="need 25 pages of 3 for 70 tokens and up to 4 more, the pool has 24"
-        ):
-            self.engine.generate([ids], Sampling(4))
-
     @invariant()
     def nothing_is_torn(self):
         check_engine(self.engine)

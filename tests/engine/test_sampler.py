@@ -156,50 +156,30 @@ def first(*name):
 
 def test_noise_depends_on_seed_step_question_and_rollout_and_on_nothing_else():
     assert first(0, 3, 1) == first(0, 3, 1)
-    names = [
-        (0, 3, 1),
-        (1, 3, 1),
-        (0, 4, 1),
-        (0, 3, 2),
-        (0, "3/1", 1),
-        (0, 3, 1, 0),
-        (0, 3, 1, 1),
-        (0, 3, 1, 2),
-    ]
+    names = [(0, 3, 1), (1, 3, 1), (0, 4, 1), (0, 3, 2), (0, "3/1", 1)]
+    names += [(0, 3, 1, step) for step in range(3)]
+    # these would be one if the parts ran together
+    names += [(1, 23, 4), (12, 3, 4), (1, 2, 34), (1, 2, 3, 45), (1, 52, 3, 4), (14, 52, 3)]
     assert len({tuple(first(*name)) for name in names}) == len(names)
     assert first(0, 3, 1)[0] == pytest.approx(0.8262, abs=1e-4)  # the same in every process
     assert first(0, "q", 1, 7) == first(0, "7 q", 1)  # the bytes of the name are a promise
-    alike = [
-        (1, 23, 4),
-        (12, 3, 4),
-        (1, 2, 34),
-        (1, 2, 3, 45),
-        (1, 52, 3, 4),
-        (14, 52, 3),
-    ]  # if they ran together
-    assert len({tuple(first(*name)) for name in alike}) == len(alike)
 
 
 def test_every_part_of_the_name_reaches_the_samples_of_the_engine():
     """One prompt, one changed part at a time."""
     model, sampling = FixedLogits([0.0] * 40), Sampling(12)
-    drawn = []
-    for seed, question, rollout, step in [
-        (0, "q", 0, None),
-        (1, "q", 0, None),
-        (0, "r", 0, None),
-        (0, "q", 1, None),
-        (0, "q", 0, 1),
-        (0, "q", 0, 2),
-    ]:
+    names = [(0, "q", 0, None), (1, "q", 0, None), (0, "r", 0, None)]
+    names += [(0, "q", 1, None), (0, "q", 0, 1), (0, "q", 0, 2)]
+    drawn = set()
+    for seed, question, rollout, step in names:
         engine = Engine(model, pages=9, seed=seed)
-        drawn.append(engine.turn([engine.open([1], question, rollout, step)], sampling)[0].tokens)
-        group = Engine(model, pages=9, seed=seed).open_group([[1], [1]], question, rollout, step)
-        assert [(s.question, s.rollout, s.step) for s in group] == [
-            (question, rollout, step),
-            (question, rollout + 1, step),
-        ]
-    assert len({tuple(tokens) for tokens in drawn}) == 6
+        [turn] = engine.turn([engine.open([1], question, rollout, step)], sampling)
+        drawn.add(tuple(turn.tokens))
+        group = engine.open_group([[1], [1]], question, rollout, step)
+        parts = [(s.question, s.rollout, s.step) for s in group]
+        assert parts == [(question, rollout, step), (question, rollout + 1, step)]
+        assert engine.turn(group, sampling)[0] == turn, "a group's first is the sequence alone"
+    assert len(drawn) == 6
 
 
 @pytest.mark.parametrize(
@@ -227,7 +207,8 @@ def test_a_turn_draws_the_same_beside_one_with_other_settings(own):
     [
         ("max_tokens", 0),
         ("temperature", -1.0),
-        ("temperature", 1e-5),
+        ("temperature", 9e-4),
+        ("temperature", 1001),
         ("top_k", 0),
         ("top_p", 0.0),
         ("top_p", 1.1),
@@ -237,11 +218,7 @@ def test_a_turn_draws_the_same_beside_one_with_other_settings(own):
 def test_impossible_settings_are_refused(name, value):
     with pytest.raises(ValueError, match=name):
         Sampling(**{"max_tokens": 9, name: value})
-
-
-def test_logits_that_are_not_finite_are_an_error_not_a_token():
-    with pytest.raises(ValueError, match="no token can be drawn"):
-        Engine(FixedLogits([0.0, math.nan]), pages=9).generate([[1]], Sampling(1))
+    assert Sampling(1, temperature=1e-3) and Sampling(1, temperature=1e3)
 
 
 def test_one_sequence_with_logits_that_are_not_finite_is_an_error_beside_others_too():

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from minvenus.engine import Engine, Sampling
 from tests.engine.models import (
-    CONFIG,
     CountingModel,
     check_engine,
     naive_greedy,
@@ -105,11 +104,8 @@ def test_one_text_with_two_borders_is_scored_after_each():
 def test_scores_beside_a_turn_that_runs_are_those_of_a_fresh_forward():
     """One step gives hidden states to all of them: each job finds its own, whichever runs first."""
     engine = poisoned(Engine(MODEL, pages=80, page_size=4, step_tokens=50))
-    older, sequence, younger = (
-        engine.open(TOKENS[20:]),
-        engine.open(TOKENS[:20], 1),
-        engine.open(TOKENS[10:], 2),
-    )
+    parts = (TOKENS[20:], TOKENS[:20], TOKENS[10:])
+    older, sequence, younger = (engine.open(part, i) for i, part in enumerate(parts))
     engine.score(sequence, [[1]])  # its prefix is computed
     for other in (older, younger):
         engine.start(other, Sampling(20, temperature=0))
@@ -186,19 +182,14 @@ def test_any_batch_of_prefixes_and_continuations_equals_a_forward_for_each(
 
 def test_impossible_requests_are_refused_with_the_numbers_and_leave_nothing_behind():
     engine = Engine(MODEL, pages=4, page_size=4)
-    with pytest.raises(ValueError, match=r"lie in 1 to 3, the number of tokens; got \[4\]"):
-        engine.score_many([([1, 2, 3], [4], [1])])
-    with pytest.raises(ValueError, match=r"lie in 1 to 3, the number of tokens; got \[0\]"):
-        engine.score_many([([1, 2, 3], [1], [1]), ([1, 2, 3], [0], [1])])
-    with pytest.raises(ValueError, match="need at least one token, all in 0 to 39"):
-        engine.score([1, 2, 3], [[]])
-    with pytest.raises(
-        ValueError, match="need 5 pages of 4 for 15 tokens and up to 3 more, the pool has 4"
+    border = r"lie in 1 to 3, the number of tokens; got "
+    for requests, message in (
+        ([([1, 2, 3], [4], [1])], border + r"\[4\]"),
+        ([([1, 2, 3], [1], [1]), ([1, 2, 3], [0], [1])], border + r"\[0\]"),
+        ([([1, 2, 3], [], [1])], border + r"\[\]"),
+        ([([1, 2, 3], [3], [])], "need at least one token, all in 0 to 39"),
+        ([(TOKENS[:15], [1, 15], [1, 2, 3])], "need 5 pages of 4 for 15 tokens and up to 3 more"),
     ):
-        engine.score_many([(TOKENS[:15], [1, 15], [1, 2, 3])])
-    assert not engine.scheduler.sequences and engine.pool.used == 0
-    assert CONFIG.max_position_embeddings == 512
-    with pytest.raises(
-        ValueError, match="510 tokens and up to 3 more are 513, the model has room for 512"
-    ):
-        Engine(MODEL, pages=400, page_size=4).score([1] * 510, [[1, 2, 3]])
+        with pytest.raises(ValueError, match=message):
+            engine.score_many(requests)
+        assert not engine.scheduler.sequences and engine.pool.used == 0

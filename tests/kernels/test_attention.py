@@ -66,8 +66,9 @@ def test_wrong_arguments_are_refused_with_the_numbers():
     ):
         with pytest.raises(ValueError, match=message):
             attention(*wrong)
-    with pytest.raises(ValueError, match="head_dim from 16 to 128, got 8"):
-        attention_triton(q[..., :8], k[..., :8], v[..., :8], cu)
+    for channels in (15, 129):
+        with pytest.raises(ValueError, match=f"head_dim from 16 to 128, got {channels}"):
+            attention_triton(*packed([5], 4, 2, channels))
 
 
 def test_the_torch_paths_never_import_triton():

@@ -58,6 +58,15 @@ def test_nothing_spills_and_shared_memory_fits_the_gpu(results):
         assert not result.spilled and result.shared <= KILOBYTES[case[3]] * 1024, case
 
 
+@pytest.mark.parametrize("name", MATRIX)
+def test_float32_is_multiplied_in_three_parts_and_amd_has_half_the_warps(name):
+    from tests.kernels.compiling import kernel_of
+
+    (_, nvidia), (_, amd) = (kernel_of(name, torch.float32, 64, amd) for amd in (False, True))
+    assert (nvidia["PRECISION"], amd["PRECISION"]) == ("tf32x3", "ieee")
+    assert nvidia["num_warps"] == 2 * amd["num_warps"]
+
+
 @pytest.mark.parametrize("name", MATRIX + OTHERS)
 def test_no_kernel_is_compiled_again_for_another_number_of_tokens(name):
     from tests.kernels.compiling import kernel_of

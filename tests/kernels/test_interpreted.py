@@ -126,9 +126,13 @@ def test_paged_attention_with_the_shipped_tiles(page, new):
 
 
 def test_a_caller_need_not_know_the_longest_lengths(monkeypatch):
+    """Two blocks of at most 16 tokens, for two kv heads of two sequences, are 8 programs."""
     monkeypatch.setattr(packed_attention, "TRITON_DEVICES", {"cpu"})
-    case = paged([100, 3], [2, 3], 2, 1, 16, 16)
+    asked = []
+    monkeypatch.setattr(paged_kernels, "choose_splits", lambda *sizes: asked.append(sizes) or 2)
+    case = paged([100, 30], [2, 20], 4, 2, 16, 16)
     torch.testing.assert_close(paged_attention(*case), paged_attention_reference(*case), **close)
+    assert asked == [(8, 100, 1)]
 
 
 def far_away(*shape):

@@ -57,16 +57,7 @@ def test_chunks_of_any_size_give_the_definition_and_its_gradients(
     theirs = with_gradients(token_logprobs_reference, *inputs, **options)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
-
-
-def test_gradients_pass_gradcheck_in_float64_and_the_entropy_has_none():
-    hidden, weight, targets = problem(7, 5, 11, dtype=torch.float64)
-    inputs = hidden.requires_grad_(), weight.requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda h, w: token_logprobs(h, w, targets, 1.3, chunk=3), inputs
-    )
-    logp, entropy = token_logprobs(*inputs, targets, entropy=True)
-    assert logp.requires_grad and not entropy.requires_grad
+        assert not a.requires_grad, "the entropy has no gradient"
 
 
 def test_bfloat16_inputs_are_added_up_in_float32():
@@ -106,6 +97,7 @@ def test_wrong_arguments_are_refused_with_the_numbers():
         ((hidden, weight, targets.int()), "torch.int32"),
         ((hidden, weight.double(), targets), "of one dtype.*torch.float64"),
         ((hidden, weight, targets, 0), "temperature must be > 0, got 0"),
+        ((hidden, weight, targets, math.nan), "temperature must be > 0, got nan"),
     ):
         with pytest.raises(ValueError, match=message):
             token_logprobs(*inputs)

@@ -9,6 +9,7 @@ from minvenus.config import ModelConfig
 
 TIED = ModelConfig(24, 37, 2, 4, 2, head_dim=8, vocab_size=61, max_position_embeddings=64)
 UNTIED = replace(TIED, tie_word_embeddings=False, rope_theta=5e6)
+QWEN2 = replace(TIED, qk_norm=False, qkv_bias=True)
 INDEX = "model.safetensors.index.json"
 
 

@@ -1,6 +1,7 @@
 """The forwards of one model agree, see only what they may see, and refuse what they cannot do."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -182,10 +183,12 @@ def test_weights_follow_from_the_seed_alone_and_leave_the_global_generator_untou
     assert not torch.equal(one.head_weight, other.head_weight)
 
 
-def test_fresh_norms_are_one_and_fresh_matrices_have_deviation_two_hundredths():
-    model = Qwen3(MODELS["tiny"])
+def test_fresh_norms_are_one_biases_zero_and_matrices_have_deviation_two_hundredths():
+    model = Qwen3(replace(MODELS["tiny"], qkv_bias=True))
     matrices = torch.cat([p.detach().flatten() for p in model.parameters() if p.dim() == 2])
-    assert all(bool((p == 1).all()) for p in model.parameters() if p.dim() == 1)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            assert {*parameter.tolist()} == {0.0 if name.endswith("bias") else 1.0}
     assert float(matrices.std()) == pytest.approx(0.02, rel=0.01)
     assert abs(float(matrices.mean())) < 1e-4
 

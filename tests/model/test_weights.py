@@ -13,21 +13,23 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from minvenus.config import ConfigError, ModelConfig
+from minvenus.config import MODELS, ConfigError, ModelConfig
 from minvenus.model import weights
 from minvenus.model.precision import device_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import load, save, start_model
-from tests.model.checkpoints import INDEX, TIED, UNTIED, same
+from tests.model.checkpoints import INDEX, QWEN2, TIED, UNTIED, same
 
 # ----------------------------------------------------------------------------------- round trips
 
 
-@pytest.mark.parametrize("config", [TIED, UNTIED], ids=["tied", "untied"])
+@pytest.mark.parametrize("config", [TIED, UNTIED, QWEN2], ids=["tied", "untied", "qwen2"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("shard_bytes", [10**9, 8_000, 1])
 def test_save_then_load_is_bit_exact(config, dtype, shard_bytes, tmp_path):
     model = Qwen3(config, seed=5).to(dtype)
+    for i, parameter in enumerate(model.parameters()):
+        parameter.data += i  # fresh norms and biases are all alike
     save(model, tmp_path / "m", shard_bytes=shard_bytes)
     assert same(load(tmp_path / "m", dtype=dtype), model)
     files = (tmp_path / "m").glob("*.safetensors")
@@ -150,9 +152,10 @@ def test_peak_memory_while_loading_stays_under_1_2_times_the_weights(single, tmp
 # ------------------------------------------------------------- which model, and on which device
 
 
-@pytest.mark.parametrize("name", ["tiny", "tiny-base"])
-def test_the_start_model_has_the_type_asked_for(name):
-    assert start_model(name, "cpu", 0, torch.bfloat16).head_weight.dtype == torch.bfloat16
+def test_the_start_model_has_the_type_and_the_seed_asked_for():
+    assert start_model("tiny-base", "cpu", 0, torch.bfloat16).head_weight.dtype == torch.bfloat16
+    assert same(start_model("tiny", "cpu", 3), Qwen3(MODELS["tiny"], 3))
+    assert same(start_model("tiny", "cpu", 0, torch.bfloat16), Qwen3(MODELS["tiny"]).bfloat16())
 
 
 @pytest.mark.parametrize("gpu", [True, False])

@@ -148,7 +148,7 @@ MUTANTS = (
     mutant(
         44,
         "every matrix begins with the same random numbers",
-        TESTS + "test_no_two_matrices_of_one_shape_begin_alike",
+        TESTS + "test_the_random_matrix_is_that_of_the_seed",
         (LORA + "add_adapters", "(child, rank, generator)",
          "(child, rank, torch.Generator().manual_seed(seed))"),
     ),

@@ -78,7 +78,7 @@ MUTANTS = (
         25,
         "an observation without its wrapper is accepted, and earlier thoughts vanish",
         CHAT + "test_an_observation_without_its_exact_wrapper_is_refused",
-        ("minvenus.text.chat:unwrap", "if not is_wrapped or", "if"),
+        ("minvenus.text.messages:unwrap", "if not is_wrapped or", "if"),
     ),
     mutant(
         22,

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.experiments.base import NOT_SPECIAL, SPECIAL
-from minvenus.text.chat import CLOSE, OPEN, ChatError, Stream, prompt_ids, stream
+from minvenus.text.chat import Stream, prompt_ids, stream
+from minvenus.text.messages import CLOSE, OPEN, ChatError
 from minvenus.text.tokenizer import TAGS
 from tests.text.conftest import library
 

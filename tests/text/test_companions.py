@@ -31,7 +31,6 @@ def refuse(words):
 def render(messages, **options) -> str:
     """As transformers and vLLM do it."""
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     environment.globals["raise_exception"] = refuse
     return environment.from_string(CHAT_TEMPLATE).render(messages=messages, **options)
 
@@ -81,7 +80,11 @@ def test_a_new_folder_has_the_special_tokens_and_the_ends_of_its_vocabulary(tiny
     assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>"} <= special
     assert "<think>" not in special, "a tag is part of the text"
     assert generation["eos_token_id"] == [tiny.im_end, tiny.end_of_text] == [728, 726]
-    assert generation["do_sample"] and generation["pad_token_id"] == tiny.end_of_text
+    sampling = {"do_sample": True, "temperature": 0.6, "top_p": 0.95, "top_k": 20}
+    assert generation.items() >= sampling.items()
+    assert generation["pad_token_id"] == tiny.end_of_text
+    assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert not settings["add_bos_token"] and not settings["clean_up_tokenization_spaces"]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +102,9 @@ def test_a_start_checkpoint_s_own_files_stay_but_for_end_and_template(tmp_path, 
     files = {
         "tokenizer.json": TINY.read_text(),
         "merges.txt": "a b",
+        "vocab.json": "{}",
+        "special_tokens_map.json": "{}",
+        "added_tokens.json": "{}",
         "chat_template.jinja": "{{ other }}",
         "tokenizer_config.json": json.dumps(settings | theirs),
         "generation_config.json": json.dumps({"temperature": 0.3} | own),
@@ -107,7 +113,8 @@ def test_a_start_checkpoint_s_own_files_stay_but_for_end_and_template(tmp_path, 
         (tmp_path / name).write_text(text)
     kept = Tokenizer.from_file(tmp_path).files
     assert kept.keys() == files.keys() - {"chat_template.jinja"}
-    assert kept["merges.txt"] == tmp_path / "merges.txt"
+    for name in ("merges.txt", "vocab.json", "special_tokens_map.json", "added_tokens.json"):
+        assert kept[name] == tmp_path / name
     generation = {"temperature": 0.3, "eos_token_id": stops}
     assert kept["generation_config.json"] == generation
     ours = {"eos_token": "<|im_end|>", "chat_template": CHAT_TEMPLATE}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.text.json_repair import loads, string_fields
+from minvenus.text.json_repair import loads, string_fields, whole_characters
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 values = st.recursive(
@@ -157,3 +157,9 @@ def test_of_a_field_with_bare_quotes_that_comes_twice_the_last_one_counts():
     text = '{"summary": "a "draft"", "evidence": "one\ntwo", "summary": "the "end""}'
     fields = string_fields(text, ("evidence", "summary"))
     assert fields == {"summary": 'the "end"', "evidence": "one\ntwo"}
+    fields = string_fields("""{'a': "\\u00e9\\n", b : "\\u12g" }""", "ab")
+    assert fields == {"a": "é\n", "b": "\\u12g"}, "an escape that JSON does not know stays"
+
+
+def test_a_lone_half_of_a_surrogate_pair_becomes_a_replacement_character():
+    assert whole_characters("a\ud83db \ud83d\ude00") == "a\ufffdb 😀"

@@ -119,10 +119,12 @@ def test_an_id_or_a_text_that_stands_for_nothing_is_an_error(tiny):
         tiny.encode_untrusted("abc\udc00")
 
 
-def changed(change):
+def load_changed(folder, change) -> Tokenizer:
+    """The tiny tokenizer from a file with one change."""
     raw = json.loads(TINY.read_text(encoding="utf-8"))
     change(raw)
-    return json.dumps(raw)
+    (folder / "tokenizer.json").write_text(json.dumps(raw), encoding="utf-8")
+    return Tokenizer.from_file(folder)
 
 
 def list_a_tag_as_a_merge(raw):
@@ -133,71 +135,74 @@ def list_a_tag_as_a_merge(raw):
     raw["model"]["merges"][:0] = [[step[:-1], step[-1]] for step in steps]
 
 
+def last(**fields):
+    """A change of the last added token."""
+    return lambda raw: raw["added_tokens"][-1].update(fields)
+
+
+FLAGS, NO_BPE = "with lstrip, rstrip or single_word", "not a tokenizer.json with a BPE model"
+IDS = f"ids must be the whole numbers from 0 to {SIZE - 1}"
+
+
 @pytest.mark.parametrize(
-    "message, text",
+    "message, change",
     [
         (
             "lacks the added tokens </think>, <think>: not a Qwen3",
-            changed(lambda raw: raw.update(added_tokens=raw["added_tokens"][:-2])),
+            lambda raw: raw.update(added_tokens=raw["added_tokens"][:-2]),
         ),
-        ("cannot be read as JSON", "{"),
-        ("lacks symbols of some bytes", changed(lambda raw: raw["model"]["vocab"].pop("!"))),
-        (
-            "with lstrip, rstrip or single_word",
-            changed(lambda raw: raw["added_tokens"][-1].update(single_word=True)),
-        ),
-        (
-            "not a tokenizer.json with a BPE model",
-            changed(lambda raw: raw["model"].update(type="WordPiece")),
-        ),
-        (
-            f"ids must be the whole numbers from 0 to {SIZE - 1}",
-            changed(lambda raw: raw["added_tokens"][-1].update(id=SIZE)),
-        ),
-        (
-            "ids must be the whole numbers",
-            changed(lambda raw: raw["added_tokens"][-1].update(id=str(SIZE - 1))),
-        ),
-        ("ids must be the whole numbers", changed(lambda raw: raw["model"]["vocab"].update(x="7"))),
-        ("ids must be the whole numbers", changed(lambda raw: raw["model"]["vocab"].update(x=-1))),
-        (
-            "not a tokenizer.json with a BPE model",
-            changed(lambda raw: raw["added_tokens"][-1].pop("id")),
-        ),
-        (
-            "not a tokenizer.json with a BPE model",
-            changed(lambda raw: raw["added_tokens"].append("<think>")),
-        ),
-        ("not a tokenizer.json with a BPE model", changed(lambda raw: raw["model"].pop("vocab"))),
+        ("lacks symbols of some bytes", lambda raw: raw["model"]["vocab"].pop("!")),
+        (FLAGS, last(single_word=True)),
+        (FLAGS, last(lstrip=True)),
+        (FLAGS, last(rstrip=True)),
+        (NO_BPE, lambda raw: raw["model"].update(type="WordPiece")),
+        (NO_BPE, lambda raw: raw["added_tokens"][-1].pop("id")),
+        (NO_BPE, lambda raw: raw["added_tokens"].append("<think>")),
+        (NO_BPE, lambda raw: raw["model"].pop("vocab")),
+        (IDS, last(id=SIZE)),
+        ("ids must be the whole numbers", last(id=str(SIZE - 1))),
+        ("ids must be the whole numbers", lambda raw: raw["model"]["vocab"].update(x="7")),
+        ("ids must be the whole numbers", lambda raw: raw["model"]["vocab"].update(x=-1)),
         (
             "not a byte-level tokenizer",
-            changed(
-                lambda raw: raw["pre_tokenizer"]["pretokenizers"][1].update(add_prefix_space=True)
-            ),
+            lambda raw: raw["pre_tokenizer"]["pretokenizers"][1].update(add_prefix_space=True),
         ),
-        ("cannot be loaded", changed(list_a_tag_as_a_merge)),
+        ("cannot be loaded", list_a_tag_as_a_merge),
     ],
 )
-def test_a_file_that_cannot_serve_is_refused_in_one_message(tmp_path, message, text):
-    (tmp_path / "tokenizer.json").write_text(text, encoding="utf-8")
+def test_a_file_that_cannot_serve_is_refused_in_one_message(tmp_path, message, change):
     with pytest.raises(ConfigError, match=message):
+        load_changed(tmp_path, change)
+
+
+def test_a_file_that_is_no_json_is_refused_by_name(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(ConfigError, match="tokenizer.json cannot be read as JSON"):
         Tokenizer.from_file(tmp_path)
 
 
+def test_a_file_may_lack_the_bytes_that_are_in_no_text(tmp_path, tiny):
+    """0xC0 is spelled \u00c0 there."""
+
+    def rename(raw):
+        vocab = raw["model"]["vocab"]
+        vocab["unused"] = vocab.pop("\u00c0")
+
+    assert load_changed(tmp_path, rename).encode("a city") == tiny.encode("a city")
+
+
 def test_an_added_token_that_the_vocabulary_lists_as_well_is_one_id(tmp_path, tiny):
-    file = changed(lambda raw: raw["model"]["vocab"].update(tiny.added))
-    (tmp_path / "tokenizer.json").write_text(file, encoding="utf-8")
-    assert Tokenizer.from_file(tmp_path).size == SIZE, "no id beyond the last one is sampled"
+    tokenizer = load_changed(tmp_path, lambda raw: raw["model"]["vocab"].update(tiny.added))
+    assert tokenizer.size == SIZE, "no id beyond the last one is sampled"
 
 
 def test_where_one_added_token_begins_another_the_longer_one_is_taken(tmp_path):
-    longer = {"id": SIZE, "content": "<think>!"}
-    file = changed(lambda raw: raw["added_tokens"].append(raw["added_tokens"][-2] | longer))
-    (tmp_path / "tokenizer.json").write_text(file, encoding="utf-8")
-    ids = Tokenizer.from_file(tmp_path).encode("<think>!<think>")
-    assert (
-        ids == [SIZE, SIZE - 2] == tokenizers.Tokenizer.from_str(file).encode("<think>!<think>").ids
-    )
+    def add(raw):
+        raw["added_tokens"].append(raw["added_tokens"][-2] | {"id": SIZE, "content": "<think>!"})
+
+    tokenizer = load_changed(tmp_path, add)
+    ids = tokenizer.encode("<think>!<think>")
+    assert ids == [SIZE, SIZE - 2] == library(tokenizer).encode("<think>!<think>").ids
 
 
 def test_truncation_padding_a_bos_and_trimmed_offsets_in_the_file_change_nothing(tiny, tmp_path):

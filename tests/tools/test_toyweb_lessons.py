@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from minvenus.agent.protocol import format_error, parse_turn
 from minvenus.evaluation.answers import exact_match
-from minvenus.text.chat import stream, unwrap
+from minvenus.text.chat import stream
+from minvenus.text.messages import unwrap
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, VERBS, ToyWeb
 from minvenus.tools.toyweb_lessons import (
