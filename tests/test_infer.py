@@ -186,8 +186,8 @@ def test_tools_that_keep_failing_end_the_run_with_one_line_and_its_turns_are_sav
     monkeypatch, capsys
 ):
     monkeypatch.setattr(
-        "minvenus.agent.rollout.run_tool",
-        lambda tools, name, _: ToolResult(name, failure=Failure("http", "down")),
+        "minvenus.tools.base.run_tool",
+        lambda tools, name, *_: ToolResult(name, failure=Failure("http", "down")),
     )
     with serve(lambda h: complete(h, search(f"Bob {turn_number(h)}"))) as server:
         assert run([*at(server), "--max-turns", "60"]) == 2

@@ -196,7 +196,7 @@ def test_all_limits_reach_the_loop_within_the_context_of_the_policy(endpoint, co
         DR_VENUS, system=loop.system, max_context=context, max_new_tokens=100
     )
     assert (loop.system, loop.max_malformed) == ("Words of the release.\nMore.", 5)
-    assert (loop.tool_threads, loop.tool_seconds) == (None, 450.0), "a folder cannot hang"
+    assert (loop.tools.threads, loop.tools.seconds) == (None, 450.0), "a folder cannot hang"
     own = {
         "max_context": 900,
         "max_new_tokens": 7,
@@ -208,4 +208,4 @@ def test_all_limits_reach_the_loop_within_the_context_of_the_policy(endpoint, co
         replace(config, tools="live", tool_seconds=4.0, max_malformed=6, **own), sequences=3
     )
     assert loop.format == replace(DR_VENUS, system=loop.system, **own)
-    assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (3, 4.0, 6)
+    assert (loop.tools.threads, loop.tools.seconds, loop.max_malformed) == (3, 4.0, 6)

@@ -4,10 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from minvenus.agent.observation import result_text
+from minvenus.agent.observation import result_text, visit_labels
 from minvenus.tools.almanac import RESULTS, Almanac
 from minvenus.tools.base import Text, ToolError, run_tool
-from minvenus.tools.visits import visit_labels
 from minvenus.tools.web import IMMEDIATE, describe_tools, make_tools
 from minvenus.types import Turn
 

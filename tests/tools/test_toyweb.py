@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.agent.observation import Observation
+from minvenus.agent.observation import Observation, visit_labels
 from minvenus.evaluation.answers import exact_match
 from minvenus.tools import toyweb
 from minvenus.tools.base import Text, run_tool
 from minvenus.tools.toyweb import Case, Page, ToyWeb, answer_text, make_case
-from minvenus.tools.visits import visit_labels
 from minvenus.types import Question, Turn
 from tests.tools.servers import observed
 
