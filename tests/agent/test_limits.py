@@ -176,7 +176,10 @@ def test_the_wall_clock_ends_a_rollout_while_its_tool_runs():
     with scripted.loop_for([search()], budget(3, time_limit=1000.0, tool_threads=1)) as loop:
         [episode] = loop.add(scripted.QUESTION, lambda q: Tools(search=hang))
         list(loop.run())
-    assert scripted.agent_threads(), "the tool was not waited for: it still runs"
+        assert scripted.agent_threads(), "the tool was not waited for: it still runs"
+        [other] = loop.add(scripted.QUESTION, lambda q: Tools(), name="other", max_turns=2)
+        list(loop.run())
+    assert other.rollout.turns[0].observation.startswith("Bob sings"), "its thread is free"
     last = episode.rollout.turns[-1]
     assert episode.rollout.termination == "timeout"
     assert last.tool["name"] == "search" and last.observation is None and last.malformed

@@ -100,8 +100,16 @@ def test_what_was_not_given_follows_from_the_format_and_what_was_given_stays():
     assert given.max_turns == MINVENUS.max_turns
 
 
+NUMBERS = {  # of every format: its limits, then its sampling and retries
+    MINVENUS: [200, 40_960, 8192, 8192, None, None, None, 1.0, 0.95, 20, 1.1, 4],
+    TOYWEB: [200, 1024, 64, 8192, None, None, None, 0.0, 1.0, 0, 0.0, 0],
+    DR_VENUS: [201, 261_000, 15_000, 240_000, 240_000, 4096, 9000.0, 1.0, 0.95, 20, 1.1, 4],
+}
+
+
 def test_a_format_survives_its_file_and_a_damaged_file_is_refused_by_name(tmp_path):
-    for saved in (MINVENUS, TOYWEB, DR_VENUS):
+    for saved, numbers in NUMBERS.items():
+        assert list(vars(saved).values())[3:] == numbers
         write_json(tmp_path / "agent.json", saved.files["agent.json"])
         assert read_format(tmp_path) == saved
     for damaged in (
