@@ -30,7 +30,7 @@ CHARACTERS_PER_TOKEN = 16         # of a result at most: blanks and rules have m
 Label = tuple[str, int]           # of a visited page: kind and hop
 
 
-# ----------------------------------------------------------------------------- results of tools
+# -------------------------------------------------------------------------------- results of tools
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def cap_text(text: str, tokenizer: Tokenizer, limit: int) -> str:
         end -= excess                                         # a cut word may have more tokens
 
 
-# -------------------------------------------------------------------------- limits and their notices
+# ------------------------------------------------------------------------- limits and their notices
 
 
 class Limits:
@@ -235,8 +235,9 @@ class Limits:
 
 def visit_labels(rollout: Rollout, right_pages: list[str]) -> list[list[Label]]:
     """Per turn, (kind, hop) of each page that it visited, where the right pages of the question are
-    known. Kinds are right, wrong, repeated, failed; hop 1 is the first of the right pages. A right page counts at its own hop, every other visit
-    at the first hop whose page has not been read yet."""
+    known. Kinds are right, wrong, repeated, failed; hop 1 is the first of the right pages. A right
+    page counts at its own hop, every other visit at the first hop whose page has not been read yet.
+    """
     read: set[str] = set()
     labels: list[list[Label]] = []
     for turn in rollout.turns:

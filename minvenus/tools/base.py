@@ -144,8 +144,10 @@ def run_tool(tools, name: str, arguments: dict, seconds: float = math.inf) -> To
 
 
 def start_tool(tools, name: str, arguments: dict, seconds: float, thread: bool = True) -> "Call":
-    """run_tool in a thread of its own, or in this one: then the call is done at once. Shortly before the deadline the entries that are there
-    become the result, and the others timeouts. If the tools hang, the whole call is a timeout."""
+    """run_tool in a thread of its own, or in this one: then the call is done at once.
+
+    Shortly before the deadline the entries that are there become the result, and the others
+    timeouts. If the tools hang, the whole call is a timeout."""
     reason = f"{name} did not return within {seconds:g} seconds"
     late = ToolResult(name, failure=Failure("timeout", reason))
     soft_seconds = SOFT_SHARE * seconds

@@ -105,7 +105,10 @@ def test_a_prompt_without_room_is_refused_with_the_numbers_before_anything_runs(
         run([answer()], budget(8, least - 1))
     assert run([answer()], budget(8, least)).termination == "answered"
     with pytest.raises(ConfigError, match="raise the number of pages"):
-        run([answer()], budget(8, 50_000))
+        run([answer()], budget(8, 38_401))
+    assert run([answer()], budget(8, 38_400)).termination == "answered"
+    with pytest.raises(ConfigError, match=f"at least {least - 40}, not"):
+        run([answer()], budget(8, least - 41, last_turn_tokens=20))
 
 
 @pytest.mark.parametrize(

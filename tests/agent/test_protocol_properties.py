@@ -1,6 +1,8 @@
-"""The strict format check and the parser, on tag soup, on built turns, on released trajectories."""
+"""The strict format check and the parser, on tag soup, on built and damaged turns, and on released
+trajectories."""
 
 import json
+import re
 import time
 from collections import Counter
 
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.agent.protocol import format_error, parse_turn
-from tests.agent.test_protocol import SEARCH
+from tests.agent.test_protocol import ONE_BLOCK, SEARCH, THOUGHTS
 from tests.text.conftest import real_messages
 
 TAGS = [
@@ -92,6 +94,17 @@ def test_built_turns_pass_and_parse(call, answer):
     assert format_error(call, final=False) is None and format_error(answer, final=True) is None
     check_parse(call)
     assert check_parse(answer).answer == answer.split("<answer>")[1].split("</answer>")[0].strip()
+
+
+@given(tool_turns | final_turns, st.data())
+def test_one_edit_of_a_well_formed_turn_breaks_the_right_rule(turn, data):
+    """A tag more or less, wherever it stands."""
+    tag = data.draw(st.sampled_from([*re.finditer("</?(think|tool_call|answer)>", turn)]))
+    for edited in (turn[: tag.start()], turn[: tag.end()] + tag[0]):
+        edited += turn[tag.end() :]
+        error = format_error(edited, final="<answer>" in turn)
+        assert (THOUGHTS if "think" in tag[0] else ONE_BLOCK) in error
+        check_parse(edited)
 
 
 @pytest.mark.parametrize(

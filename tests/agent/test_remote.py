@@ -133,6 +133,7 @@ def test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_agai
 
     first, requests = seeds()
     assert len({seed for _, seed in first}) == requests == 6 * 4, "search, two attempts, answer"
+    assert len({length for length, _ in first}) == 3, "an attempt is no part of the next prompt"
     assert seeds()[0] == first and not seeds(seed=1)[0] & first
 
 

@@ -181,7 +181,7 @@ MUTANTS = (
         "a context that exactly reaches the budget is beyond it",
         "agent/test_like.py::"
         "test_the_context_from_which_an_answer_is_asked_for_is_exact_to_the_token",
-        ("minvenus.agent.observation:Limits._fits", "length > answer_from", "length >= answer_from"),
+        ("minvenus.agent.observation:Limits._fits", "> answer_from", ">= answer_from"),
     ),
     mutant(
         43,
