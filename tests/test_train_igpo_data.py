@@ -240,7 +240,7 @@ def test_only_tools_that_may_hang_run_in_threads(config, monkeypatch, tmp_path):
     for tools, threads in ((config.tools, None), (cassette, 16), ("live", 16)):
         with closing(open_questions(config.data, tools, limit=1)) as source:
             loop = train_igpo.rollout_loop(config, TOYWEB, source, engine_for(play), TINY)
-        assert loop.tool_threads == threads and loop.format.notices == TOYWEB.notices
+        assert loop.tools.threads == threads and loop.format.notices == TOYWEB.notices
         assert loop.writer.expected_context == 300
     assert train_igpo.question_source(config).turn_limit == config.max_turns == 5
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from minvenus.agent.protocol import ParsedTurn, format_error
 from minvenus.text.chat import Stream
-from minvenus.tools.base import Call
 from minvenus.types import Question, Rollout, Turn
 
 
@@ -30,17 +29,20 @@ class Episode:
     turns: list[Turn] = field(default_factory=list)
     discarded: list[str] = field(default_factory=list)  # why attempts at this turn were thrown away
     forced_by: str | None = None         # the limit that makes the next turn the last
+    unreadable: int = 0                  # how many turns in a row could not be read or run
     rollout: Rollout | None = None       # None until it has ended
 
     sequence: Any = None                 # the engine's, while it is open; None at an endpoint
     writing: bool = False                # a turn is being written
-    call: Any = None                     # of the newest turn, until its result is there
-    running_call: Call | None = None     # None while the call waits for a free thread
 
     started: float = field(default_factory=time.monotonic)         # when it was opened
     turn_started: float = field(default_factory=time.monotonic)
-    call_started: float = 0.0
     group: int = 0                       # of training: the number of its question in the step
+
+    @property
+    def call(self) -> dict | None:
+        """The call of the newest turn, as long as its result is not there."""
+        return None if self.stream.needs_turn else self.turns[-1].tool
 
     def end_turn(self, text: str, parsed: ParsedTurn, sampled: bool, last: bool) -> None:
         """Add the turn that is written. `sampled`: its ids are those that the policy chose. With
@@ -54,21 +56,13 @@ class Episode:
         turn = Turn(kind, start, end, text, call, discarded=self.discarded, seconds=seconds)
         self.turns.append(turn)
         self.discarded = []
+        self.unreadable = self.unreadable + 1 if kind == "none" else 0
 
     def add_observation(self, text: str, error: str | None, seconds: float) -> None:
         """Append what came back to the newest turn, and the prompt of the next one."""
         self.stream.add_observation(text)
         newest = self.turns[-1]
         self.turns[-1] = replace(newest, observation=text, tool_error=error, tool_seconds=seconds)
-
-    def unreadable_turns(self) -> int:
-        """How many turns in a row, the newest ones, could not be read or run."""
-        count = 0
-        for turn in reversed(self.turns):
-            if turn.kind != "none":
-                break
-            count += 1
-        return count
 
     def termination(self) -> str:
         """How a rollout ends that nothing has cut."""

@@ -7,7 +7,7 @@ The turn loop uses these methods of both:
                                      are open; none of them grows to more than so many tokens
     open(group)                      begin episodes of one group, which share their prompt
     start(episode, max_tokens)       begin a turn after the tokens of episode.stream
-    step() -> bool                   do some work; False if there is none to do in this thread
+    step() -> bool                   do some work; False if there was none to do in this thread
     finished(episode) -> bool        whether its turn has ended; its tokens are in episode.stream
                                      then. Raises a ToolError if the turn cannot be written
     discard(episode)                 throw its turn away; the next attempt has other random numbers
@@ -45,27 +45,24 @@ class LocalWriter:
 
     def fitting(self, group: list[Episode], opened: list[Episode], length: int) -> int:
         """How many of the group fit beside `opened` if all grow to the expected length, which is at
-        most `length`; at least one if nothing is open."""
-        length = min(length, self.expected_context or length)
-        least = 0 if opened else 1
-        for count in range(len(group), least, -1):
-            if self._has_room(opened + group[:count], length):
-                return count
-        return least
+        most `length`; at least one if nothing is open.
 
-    def _has_room(self, episodes: list[Episode], length: int) -> bool:
-        """Whether all fit at this length, and those that are longer already as they are. Rollouts
-        of one group share the full pages of their prompt, but for its last token: each of them
-        computes that itself."""
+        Those that are longer already count as they are. Rollouts of one group share the full pages
+        of their prompt, but for its last token: each of them computes that itself.
+        """
         pool = self.engine.pool
+        length = min(length, self.expected_context or length)
         pages = 0
-        shared_pages = {}                             # by group
-        for episode in episodes:
+        names = set()                                 # of groups
+        for place, episode in enumerate(opened + group):
             stream = episode.stream
-            shared = (stream.prompt_length - 1) // pool.page_size
-            shared_pages[episode.name] = shared
-            pages += pool.pages_for(max(length, len(stream.ids))) - shared
-        return pages + sum(shared_pages.values()) <= pool.count
+            pages += pool.pages_for(max(length, len(stream.ids)))
+            if episode.name in names:
+                pages -= (stream.prompt_length - 1) // pool.page_size
+            names.add(episode.name)
+            if pages > pool.count and place > 0:      # one alone always fits
+                return max(0, place - len(opened))
+        return len(group)
 
     def open(self, group: list[Episode]) -> None:
         """Open a sequence for each episode. The engine appends sampled ids and log-probs to the
@@ -81,8 +78,9 @@ class LocalWriter:
         self.engine.start(episode.sequence, replace(self.sampling, max_tokens=max_tokens))
 
     def step(self) -> bool:
+        busy = bool(self.engine.scheduler.running())
         self.engine.step()
-        return bool(self.engine.scheduler.running())
+        return busy
 
     def finished(self, episode: Episode) -> bool:
         return episode.sequence.job is None

@@ -5,10 +5,10 @@
 """
 
 import json
+import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from minvenus.agent.observation import PAGE, PLAIN, ResultFormat, filled
 from minvenus.config import ConfigError, check, read_json
 from minvenus.flags import build
 from minvenus.igpo.recipes import Recipe
@@ -54,6 +54,30 @@ Current date: 2026-03-01
 """
 ANSWER_NOW = ("Write the final answer now, between <answer> and </answer>, from what you have "
               "found so far.")
+# of a visit
+PAGE = ("The useful information in {url} for user goal {goal} as follows: \n\n"
+        "Evidence in page: \n{evidence}\n\nSummary: \n{summary}\n\n")
+
+
+@dataclass(frozen=True)
+class ResultFormat:
+    """How results are shown, where models differ: part of what a model was trained on."""
+
+    dates: bool = False           # a snippet begins with the page's date and source, if known
+    failed_queries: bool = True   # queries without a result are listed, with the reason
+    unread_page: str = "ERROR: {url}: {error}"     # in the place of a page; {goal} is the goal
+    failed_call: str = "ERROR: {error}"            # of a call that failed as a whole
+
+    def __post_init__(self):
+        check(self)
+
+
+PLAIN = ResultFormat()
+
+
+def filled(frame: str, **values: str) -> str:
+    """The frame with the value of every {name}; what a value spells stays as it is."""
+    return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), frame)
 
 
 @dataclass(frozen=True)

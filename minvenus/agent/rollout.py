@@ -15,6 +15,9 @@ their pages to each other, and be computed again in every turn. An open rollout 
 the caller has scored it, but scoring others may take those of one that waits for a tool, and where
 rollouts grow longer than expected the youngest waits until there is room again.
 
+What a rollout's limits are and what it is shown: observation.py. Threads and deadlines of tools:
+ToolRunner (tools/base.py).
+
 The loop has one thread and no lock: between two steps of the writer it polls tool calls and time
 limits. A rollout's random numbers depend on neither room nor timing; its log-probs do, in their
 last bits: both decide which rollouts share a step. Without tool_threads, and with the same pages
@@ -25,13 +28,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from minvenus.agent.episode import Episode
-from minvenus.agent.limits import Limits
-from minvenus.agent.observation import filled, observe
+from minvenus.agent.observation import Limits, Observation, observe, unreadable
 from minvenus.agent.prompt import AgentFormat
 from minvenus.agent.protocol import ParsedTurn, parse_turn, retry_reason
-from minvenus.config import ConfigError
 from minvenus.text.chat import Stream
-from minvenus.tools.base import FAULTS, FailureGuard, ToolError, ToolResult, run_tool, start_tool
+from minvenus.tools.base import FailureGuard, ToolError, ToolRunner
 from minvenus.tools.endpoint import is_too_long
 from minvenus.types import Question
 
@@ -55,20 +56,13 @@ class RolloutLoop:
     def __init__(self, writer, agent_format: AgentFormat, *, tool_threads: int | None = 16,
                  tool_seconds: float = 450.0, max_malformed: int = 0,
                  guard: FailureGuard | None = None):
-        if writer.max_context is not None and agent_format.max_context > writer.max_context:
-            raise ConfigError(
-                f"max_context {agent_format.max_context} is more than the {writer.max_context} "
-                "tokens that the model and the cache have room for: lower it, or raise the number "
-                "of pages")
         self.writer = writer
         self.tokenizer = writer.tokenizer
         self.format = agent_format
         self.system = agent_format.prompt
-        self.limits = Limits(self.tokenizer, agent_format)
-        self.tool_threads = tool_threads
-        self.tool_seconds = tool_seconds
+        self.limits = Limits(self.tokenizer, agent_format, writer.max_context)
+        self.tools = ToolRunner(tool_threads, tool_seconds, guard or FailureGuard())
         self.max_malformed = max_malformed
-        self.guard = guard or FailureGuard()
         self.watch: Callable[[str, Episode], None] = lambda event, episode: None
         self.waiting: list[list[Episode]] = []        # groups, or the rest of one
         self.open: list[Episode] = []                 # opened by the writer and not closed yet
@@ -79,12 +73,17 @@ class RolloutLoop:
     def __exit__(self, *_) -> None:
         """Close and forget all rollouts. Results of tools that still run are dropped."""
         for episode in self.open:
+            self.tools.drop(episode)
             self.writer.close(episode)
         self.waiting, self.open = [], []
 
     @property
     def running(self) -> list[Episode]:
         return [episode for episode in self.open if episode.rollout is None]
+
+    @property
+    def ended(self) -> list[Episode]:
+        return [episode for episode in self.open if episode.rollout]
 
     def add(self, question: Question, tools_for: Callable[[Question], object], n: int = 1, *,
             name: str | None = None, step: int | None = None,
@@ -102,8 +101,8 @@ class RolloutLoop:
         group = []
         for number in range(n):
             stream = Stream(self.tokenizer, self.system, question.text)
-            tools = tools_for(question)
-            group.append(Episode(question, tools, stream, max_turns, name, number, step))
+            group.append(
+                Episode(question, tools_for(question), stream, max_turns, name, number, step))
         self.waiting.append(group)
         self._open_waiting()
         return group
@@ -121,16 +120,14 @@ class RolloutLoop:
             if stop:
                 self.cut_all("stopped by the user")
             if self.waiting or not self.running:
-                ended = [episode for episode in self.open if episode.rollout]
-                if ended:
-                    yield ended
+                if self.ended:
+                    yield self.ended
                 self._close_ended()
 
     def step(self) -> list[Episode]:
         """Advance every rollout a little; close and return those that ended."""
-        ended = self._advance()
-        self._close_ended()
-        return ended
+        self._advance()
+        return self._close_ended()
 
     def cut_all(self, error: str) -> None:
         """End every rollout where it is, with termination "error"; one that waits for room, before
@@ -142,67 +139,85 @@ class RolloutLoop:
 
     # ------------------------------------------------------------------------------------- a step
 
-    def _advance(self) -> list[Episode]:
-        """Advance every rollout a little; return those that ended."""
+    def _advance(self) -> None:
+        """One step of all open rollouts: each goes on as far as it can without waiting."""
         self._open_waiting()
-        running = self.running
-        for episode in running:
-            if episode.stream.needs_turn and not episode.writing:
-                self.writer.start(episode, self.limits.turn_room(episode))
-                episode.writing = True
-                episode.turn_started = time.monotonic()
-
-        busy = self.writer.step()
-        for episode in running:
-            if episode.writing and self._read_turn(episode):
-                busy = True
-        if not busy:
+        self._start_turns()
+        if not self.writer.step():                    # a token of every turn
             time.sleep(IDLE_SECONDS)
-
-        self._run_calls(running)
-        limit = self.format.time_limit
-        for episode in running:
-            if limit and episode.rollout is None and time.monotonic() - episode.started >= limit:
-                self._cut(episode, "timeout")
-        return [episode for episode in running if episode.rollout]
+        self._read_turns()
+        self._run_calls()
+        self._end_late()
 
     def _open_waiting(self) -> None:
         """Open all rollouts that have room now; those of one group share their prompt."""
         while self.waiting:
             group = self.waiting.pop(0)
             count = self.writer.fitting(group, self.open, self.format.max_context)
-            if count:
-                self.writer.open(group[:count])
-            for episode in group[:count]:
+            ready, rest = group[:count], group[count:]
+            if ready:
+                self.writer.open(ready)
+            for episode in ready:
                 episode.started = time.monotonic()
-            self.open += group[:count]
-            if count < len(group):
-                self.waiting.insert(0, group[count:])
+            self.open += ready
+            if rest:
+                self.waiting.insert(0, rest)
                 return
 
-    def _close_ended(self) -> None:
-        for episode in self.open:
-            if episode.rollout:
-                self.writer.close(episode)
-        self.open = self.running
+    def _start_turns(self) -> None:
+        for episode in self.running:
+            if episode.stream.needs_turn and not episode.writing:
+                self.writer.start(episode, self.limits.turn_room(episode))
+                episode.writing = True
+                episode.turn_started = time.monotonic()
 
-    # -------------------------------------------------------------------- a turn that was written
-
-    def _read_turn(self, episode: Episode) -> bool:
-        """Handle the turn if it is written, or cannot be written; else return False."""
-        try:
-            if not self.writer.finished(episode):
-                return False
-        except ToolError as error:                    # only an endpoint raises it
-            if is_too_long(error) and episode.turns:
-                self._context_is_full(episode)
+    def _read_turns(self) -> None:
+        """Go on after the turns that are written, or cannot be written."""
+        for episode in self.running:
+            if not episode.writing:
+                continue
+            try:
+                is_written = self.writer.finished(episode)
+            except ToolError as error:                # only an endpoint raises it
+                self._turn_failed(episode, error)
             else:
-                self._cut(episode, "error", str(error))
-            return True
+                if is_written:
+                    self._read_turn(episode)
 
-        episode.writing = False
+    def _run_calls(self) -> None:
+        """Run the tools, or start them while threads are free, and show the results that are
+        there."""
+        frames = self.format.notices.results
+        limit = self.format.max_observation_tokens
+        for episode in self.running:
+            call = episode.call
+            if call:
+                result = self.tools.poll(episode, episode.tools, **call)
+                if result:
+                    self._show(episode, observe(result, frames, self.tokenizer, limit))
+
+    def _end_late(self) -> None:
+        limit = self.format.time_limit
+        for episode in self.running:
+            if limit and time.monotonic() - episode.started >= limit:
+                self._cut(episode, "timeout")
+
+    def _close_ended(self) -> list[Episode]:
+        """Close and return the rollouts that have ended."""
+        ended = self.ended
+        for episode in ended:
+            self.writer.close(episode)
+        self.open = self.running
+        return ended
+
+    # -------------------------------------------------------------------------------- after a turn
+
+    def _read_turn(self, episode: Episode) -> None:
+        """Add the turn that is written, or throw it away if another attempt may be better."""
         text = episode.stream.written_text()
         parsed = parse_turn(text)
+        episode.writing = False
+
         problem = retry_reason(text, parsed, episode.turns)
         if problem and len(episode.discarded) < self.format.retries:
             self.writer.discard(episode)
@@ -210,10 +225,10 @@ class RolloutLoop:
             self.watch("discarded", episode)
         else:
             self._add_turn(episode, text, parsed)
-        return True
 
     def _add_turn(self, episode: Episode, text: str, parsed: ParsedTurn) -> None:
-        """Add the turn. Then end the rollout, note the call to run, or show what is wrong."""
+        """Add the turn. Then end the rollout, or show what is wrong with the turn; a call is left
+        to _run_calls."""
         forced = episode.forced_by is not None or episode.max_turns == 1
         last = forced or parsed.kind == "answer"
         episode.end_turn(text, parsed, self.writer.samples, last)
@@ -221,70 +236,34 @@ class RolloutLoop:
 
         if last:
             self._end(episode, episode.termination())
-        elif parsed.call:
-            episode.call = parsed.call
-        elif 0 < self.max_malformed <= episode.unreadable_turns():
+        elif 0 < self.max_malformed <= episode.unreadable:
             self._end(episode, "malformed")
-        else:
-            reason = filled(self.format.notices.malformed, error=parsed.error or "")
-            self._show(episode, reason, "bad_arguments" if parsed.tool else None)
+        elif parsed.error:
+            self._show(episode, unreadable(parsed, self.format.notices))
 
-    # ---------------------------------------------------------------------- calls and observations
-
-    def _run_calls(self, running: list[Episode]) -> None:
-        """Show the results that are there, and start calls while threads are free."""
-        calling = [episode for episode in running if episode.call]
-        busy = sum(episode.running_call is not None for episode in calling)
-        for episode in calling:
-            name, arguments = episode.call["name"], episode.call["arguments"]
-            if self.tool_threads is None:
-                episode.call_started = time.monotonic()
-                self._finish_call(episode, run_tool(episode.tools, name, arguments))
-            elif episode.running_call is None:
-                if busy < self.tool_threads:
-                    busy += 1
-                    episode.call_started = time.monotonic()
-                    episode.running_call = start_tool(
-                        episode.tools, name, arguments, self.tool_seconds)
-            elif episode.running_call.done():
-                # raises what must stop the run: ConfigError
-                self._finish_call(episode, episode.running_call.result())
-
-    def _finish_call(self, episode: Episode, result: ToolResult) -> None:
-        episode.call = episode.running_call = None
-        failed = result.error in FAULTS
-        self.guard.add(f"{result.name} {result.error}" if failed else None)
-
-        limit = self.format.max_observation_tokens
-        seconds = time.monotonic() - episode.call_started
-        observation = observe(result, self.format.notices.results, self.tokenizer, limit)
-        self._show(episode, observation.text, observation.error, seconds)
-
-    def _show(self, episode: Episode, text: str, error: str | None, seconds: float = 0.0) -> None:
+    def _show(self, episode: Episode, observation: Observation) -> None:
         """Show the observation of the newest turn, with a notice if the next turn is the last."""
-        shown, episode.forced_by = self.limits.with_notice(episode, text)
-        episode.add_observation(shown, error, seconds)
+        text, episode.forced_by = self.limits.with_notice(episode, observation.text)
+        episode.add_observation(text, observation.error, observation.seconds)
         self.watch("observation", episode)
 
-    def _context_is_full(self, episode: Episode) -> None:
-        """An endpoint took less than max_context tokens: the notice replaces the newest, unseen
-        observation, and the next turn is the last. If that is too long too, the rollout ends."""
-        turn = episode.turns[-1]
-        notice = self.format.notices.context
-        if turn.observation == notice:
+    def _turn_failed(self, episode: Episode, error: ToolError) -> None:
+        """An endpoint wrote no turn. If it had room for the question, but has none for the newest
+        observation, the notice is shown instead, once; any other error ends the rollout."""
+        if not is_too_long(error) or not episode.turns:
+            self._cut(episode, "error", str(error))
+        elif self.limits.replace_by_notice(episode):
+            episode.writing = False
+            self.watch("observation", episode)
+        else:
             self._cut(episode, "token_limit_no_answer")
-            return
-        episode.writing = False
-        episode.forced_by = "token_limit"
-        episode.stream.remove_observation()
-        episode.add_observation(notice, turn.tool_error, turn.tool_seconds)
-        self.watch("observation", episode)
 
     # ------------------------------------------------------------------------------------ the end
 
     def _cut(self, episode: Episode, termination: str, error: str | None = None) -> None:
         """End a rollout where it is. The partial turn is its last one; it may be blank. The result
         of a tool that still runs is dropped."""
+        self.tools.drop(episode)
         if episode.writing:
             self.writer.cut(episode)
         if episode.stream.needs_turn:

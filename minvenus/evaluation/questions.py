@@ -30,6 +30,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from minvenus.agent.observation import visit_labels
 from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
 from minvenus.files import digest, read_rows
@@ -37,7 +38,6 @@ from minvenus.settings import Asks
 from minvenus.text.json_repair import whole_characters
 from minvenus.tools.almanac import Almanac
 from minvenus.tools.toyweb import ToyWeb
-from minvenus.tools.visits import visit_labels
 from minvenus.tools.web import IMMEDIATE, make_tools
 from minvenus.types import Question, Rollout
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from statistics import fmean
 
 from minvenus.agent.load import load_scorer
+from minvenus.agent.observation import visit_labels
 from minvenus.config import ConfigError, check, read_json
 from minvenus.console import table
 from minvenus.experiments.audit_pages import audit_pages
@@ -53,7 +54,6 @@ from minvenus.tools.toyweb_lessons import (
     teach,
     tool_response,
 )
-from minvenus.tools.visits import visit_labels
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from minvenus.config import ConfigError
 
@@ -78,6 +78,7 @@ class ToolResult:
     goal: str = ""                # of a visit
     entries: list[tuple[str, Content]] = field(default_factory=list)
     failure: Failure | None = None
+    seconds: float = 0.0          # from the call to its result, where a ToolRunner made it
 
     @property
     def error(self) -> str | None:
@@ -90,6 +91,11 @@ class ToolResult:
             return None
         faults = [kind for kind in kinds if kind in FAULTS]
         return (faults or kinds)[0]
+
+    @property
+    def fault(self) -> str | None:
+        """Which tool failed how, for the failure guard; None if no service failed."""
+        return f"{self.name} {self.error}" if self.error in FAULTS else None
 
 
 class ToolError(Exception):
@@ -137,28 +143,34 @@ def run_tool(tools, name: str, arguments: dict, seconds: float = math.inf) -> To
     return ToolResult(name, goal, entries)
 
 
-def start_tool(tools, name: str, arguments: dict, seconds: float) -> "Call":
-    """run_tool in a thread of its own. Shortly before the deadline the entries that are there
-    become the result, and the others timeouts. If the tools hang, the whole call is a timeout."""
+def start_tool(tools, name: str, arguments: dict, seconds: float, thread: bool = True) -> "Call":
+    """run_tool in a thread of its own, or in this one: then the call is done at once.
+
+    Shortly before the deadline the entries that are there become the result, and the others
+    timeouts. If the tools hang, the whole call is a timeout."""
     reason = f"{name} did not return within {seconds:g} seconds"
     late = ToolResult(name, failure=Failure("timeout", reason))
     soft_seconds = SOFT_SHARE * seconds
     return Call(
-        f"tool {name}", seconds, run_tool, tools, name, arguments, soft_seconds, late=late)
+        f"tool {name}", seconds, run_tool, tools, name, arguments, soft_seconds,
+        late=late, thread=thread)
 
 
 class Call:
     """A function in a daemon thread of its own, with a deadline that holds whatever it waits for.
-    At the deadline its result is `late`, or without that a ToolError.
+    At the deadline its result is `late`, or without that a ToolError. thread=False: the function
+    runs here and now, for one that cannot hang.
 
     Not a ThreadPoolExecutor: it joins its threads when the interpreter exits, so one tool that
     hangs would keep the process alive for ever. A call that is late, or whose result nobody wants
     any more, is left alone: its thread ends with the process."""
 
-    def __init__(self, name: str, seconds: float, function: Callable, *arguments, late=None):
+    def __init__(self, name: str, seconds: float, function: Callable, *arguments, late=None,
+                 thread: bool = True):
         self.name = name
         self.late = late
-        self.deadline = time.monotonic() + seconds
+        self.started = time.monotonic()
+        self.deadline = self.started + seconds
         self.future: Future = Future()
 
         def run() -> None:
@@ -167,7 +179,10 @@ class Call:
             except BaseException as error:
                 self.future.set_exception(error)
 
-        threading.Thread(target=run, name=name, daemon=True).start()
+        if thread:
+            threading.Thread(target=run, name=name, daemon=True).start()
+        else:
+            run()
 
     def done(self) -> bool:
         return self.future.done() or time.monotonic() >= self.deadline
@@ -189,6 +204,42 @@ def first_done(calls: Iterable[Call]) -> list[Call]:
     futures = [call.future for call in calls]
     wait(futures, timeout=max(0.0, left), return_when=FIRST_COMPLETED)
     return [call for call in calls if call.done()]
+
+
+class ToolRunner:
+    """Runs the calls of many rollouts, one at a time of each.
+
+    threads    calls that run at once, others wait; None = in this thread, for tools that cannot
+               hang
+    seconds    for one call, from its start
+    guard      counts the calls in which a service failed
+    """
+
+    def __init__(self, threads: int | None, seconds: float, guard: "FailureGuard"):
+        self.threads = threads
+        self.seconds = seconds
+        self.guard = guard
+        self.running: dict[object, Call] = {}
+
+    def poll(self, rollout: object, tools, name: str, arguments: dict) -> ToolResult | None:
+        """The result of a rollout's call; None while it runs or waits for a thread."""
+        if rollout not in self.running:
+            if self.threads is not None and len(self.running) >= self.threads:
+                return None
+            in_thread = self.threads is not None
+            self.running[rollout] = start_tool(tools, name, arguments, self.seconds, in_thread)
+
+        call = self.running[rollout]
+        if not call.done():
+            return None
+        self.drop(rollout)
+        result = call.result()        # raises what must stop the run: ConfigError
+        self.guard.add(result.fault)
+        return replace(result, seconds=time.monotonic() - call.started)
+
+    def drop(self, rollout: object) -> None:
+        """Nobody wants the result of this rollout's call any more."""
+        self.running.pop(rollout, None)
 
 
 # ---------------------------------------------------------------------------------- many failures

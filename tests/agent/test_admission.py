@@ -104,15 +104,19 @@ def test_a_pool_that_holds_no_group_runs_what_it_holds_of_it(pages, tool_threads
     assert limited.most_open >= pages // ONE
 
 
+def rollouts_of(names, prompt, length):
+    """As much of open rollouts as the room for others depends on."""
+    stream = SimpleNamespace(prompt_length=prompt, ids=[0] * length)
+    return [SimpleNamespace(name=name, stream=stream) for name in names]
+
+
 @pytest.mark.parametrize(("prompt", "pages"), [(31, 13), (32, 13), (33, 10)])
 def test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token(
     prompt, pages
 ):
     """Contexts of 4 pages. Every rollout computes the last token of the prompt and has a copy of
     that token's page."""
-    question = Question("q", "?", ["cat"])
-    stream = SimpleNamespace(prompt_length=prompt, ids=[0] * prompt)
-    group = [SimpleNamespace(name="q", question=question, turns=[], stream=stream)] * 4
+    group = rollouts_of("qqqq", prompt, prompt)
     for count, fitting in ((pages, 4), (pages - 1, 3)):
         policy = policy_for(script, pages=count, page_size=16)
         assert policy.fitting(group, [], 64) == fitting
@@ -123,10 +127,7 @@ def test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_th
     assert policy_for(script, pages=3, page_size=16).fitting(group, [], 64) == 1, (
         "one alone always may"
     )
-    apart = [
-        SimpleNamespace(name=f"q {run}", question=question, turns=[], stream=stream)
-        for run in range(4)
-    ]
+    apart = rollouts_of("abcd", prompt, prompt)
     assert policy_for(script, pages=13, page_size=16).fitting(apart, [], 64) == 3, (
         "only a group shares its prompt"
     )
@@ -177,15 +178,7 @@ def test_rollouts_are_admitted_by_their_expected_length_and_counted_as_long_as_t
     that has grown to eight pages."""
     engine = policy_for(script, pages=16, page_size=16).engine
     policy = LocalWriter(engine, TOKENIZER, Sampling(1), expected_context=64)
-    short, grown = (
-        [
-            SimpleNamespace(
-                name=f"q {i}", stream=SimpleNamespace(prompt_length=9, ids=[0] * length)
-            )
-            for i in range(6)
-        ]
-        for length in (9, 128)
-    )
+    short, grown = (rollouts_of("abcdef", 9, length) for length in (9, 128))
     assert policy.fitting(short, [], 256) == 4
     assert policy.fitting(short, grown[:1], 256) == 2
     assert policy.fitting(short, grown[:2], 256) == 0

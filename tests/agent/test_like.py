@@ -112,7 +112,6 @@ def test_a_malformed_turn_is_answered_with_the_error_and_a_reminder_of_the_forma
             "Text.",
         ),
         ({"snippet": "", "date": "2 May"}, "Date published: 2 May", ""),
-        ({"snippet": "Text."}, "Text.", "Text."),
     ],
 )
 def test_a_snippet_begins_with_its_date_and_source_where_the_search_knows_them(known, dated, plain):

@@ -105,7 +105,10 @@ def test_a_prompt_without_room_is_refused_with_the_numbers_before_anything_runs(
         run([answer()], budget(8, least - 1))
     assert run([answer()], budget(8, least)).termination == "answered"
     with pytest.raises(ConfigError, match="raise the number of pages"):
-        run([answer()], budget(8, 50_000))
+        run([answer()], budget(8, 38_401))
+    assert run([answer()], budget(8, 38_400)).termination == "answered"
+    with pytest.raises(ConfigError, match=f"at least {least - 40}, not"):
+        run([answer()], budget(8, least - 41, last_turn_tokens=20))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +179,10 @@ def test_the_wall_clock_ends_a_rollout_while_its_tool_runs():
     with scripted.loop_for([search()], budget(3, time_limit=1000.0, tool_threads=1)) as loop:
         [episode] = loop.add(scripted.QUESTION, lambda q: Tools(search=hang))
         list(loop.run())
-    assert scripted.agent_threads(), "the tool was not waited for: it still runs"
+        assert scripted.agent_threads(), "the tool was not waited for: it still runs"
+        [other] = loop.add(scripted.QUESTION, lambda q: Tools(), name="other", max_turns=2)
+        list(loop.run())
+    assert other.rollout.turns[0].observation.startswith("Bob sings"), "its thread is free"
     last = episode.rollout.turns[-1]
     assert episode.rollout.termination == "timeout"
     assert last.tool["name"] == "search" and last.observation is None and last.malformed

@@ -38,7 +38,8 @@ def load(sequences=1, pages=None, **settings):
     return loop.writer, loop, description
 
 
-def test_the_newest_trained_model_is_taken_when_there_is_one():
+def test_the_newest_trained_model_is_taken_when_there_is_one_and_named_before_it_is_loaded(capsys):
+    assert resolved(AgentConfig()).model == "tiny"
     for seed, run in ((1, "demo/old"), (2, "new")):
         checkpoint = Path("runs", run, "checkpoints", "step-00000007")
         save_tiny(checkpoint / "model", seed)
@@ -52,25 +53,15 @@ def test_the_newest_trained_model_is_taken_when_there_is_one():
         policy.engine.score(list(range(9)), [[5, 6, 7]])
         for policy in (newest, load(model=folder)[0])
     ]
-    assert scores[0] == scores[1] and resolved(AgentConfig()).model == folder
+    assert scores[0] == scores[1] and resolved(AgentConfig(model=folder)).model == folder
+    assert capsys.readouterr().err == "", "there was none, or it was named"
+    assert resolved(AgentConfig()).model == folder
+    assert capsys.readouterr().err == f"the newest model under runs/ is taken: {folder}\n"
     os.utime("runs/demo/old/latest", (3, 3))
     assert load()[2].startswith("weights from runs/demo/old/"), (
         "the time counts, not the order of the folders"
     )
     assert load()[0].engine.score(list(range(9)), [[5, 6, 7]]) != scores[0]
-
-
-def test_a_model_that_nobody_named_is_named_before_it_is_loaded(capsys):
-    for config in (AgentConfig(), AgentConfig(model="runs/new")):
-        resolved(config)
-        assert capsys.readouterr().err == "", "there is none, or it was named"
-    checkpoint = Path("runs", "new", "checkpoints", "step-00000007")
-    save_tiny(checkpoint / "model")
-    (checkpoint / "state.json").write_text("{}")
-    Path("runs", "new", "latest").write_text(checkpoint.name + "\n")
-    resolved(AgentConfig())
-    line = f"the newest model under runs/ is taken: {checkpoint}/model\n"
-    assert capsys.readouterr().err == line
 
 
 def test_a_model_is_told_what_its_folder_says_at_an_endpoint_and_with_any_tools_alike():
@@ -100,8 +91,16 @@ def test_what_was_not_given_follows_from_the_format_and_what_was_given_stays():
     assert given.max_turns == MINVENUS.max_turns
 
 
+NUMBERS = {  # of every format: its limits, then its sampling and retries
+    MINVENUS: [200, 40_960, 8192, 8192, None, None, None, 1.0, 0.95, 20, 1.1, 4],
+    TOYWEB: [200, 1024, 64, 8192, None, None, None, 0.0, 1.0, 0, 0.0, 0],
+    DR_VENUS: [201, 261_000, 15_000, 240_000, 240_000, 4096, 9000.0, 1.0, 0.95, 20, 1.1, 4],
+}
+
+
 def test_a_format_survives_its_file_and_a_damaged_file_is_refused_by_name(tmp_path):
-    for saved in (MINVENUS, TOYWEB, DR_VENUS):
+    for saved, numbers in NUMBERS.items():
+        assert list(vars(saved).values())[3:] == numbers
         write_json(tmp_path / "agent.json", saved.files["agent.json"])
         assert read_format(tmp_path) == saved
     for damaged in (
@@ -150,6 +149,8 @@ def test_the_policy_samples_as_its_settings_say_locally_and_at_an_endpoint():
             name: getattr(found.sampling, name) for name in settings if name != "seed"
         } == settings
     assert policy.engine.seed == remote.seed == 3
+    scores = [load(seed=seed)[0].engine.score([5], [[6]]) for seed in (0, 3)]
+    assert scores[0] != scores[1] == policy.engine.score([5], [[6]])
     assert remote.send_ids and not load(**at, prompt_ids=False)[0].send_ids
 
 
@@ -173,7 +174,7 @@ def test_on_a_gpu_the_cache_may_take_most_of_what_is_free(monkeypatch):
     model = SimpleNamespace(config=ModelConfig.preset("tiny"), head_weight=weight)
     for free, pages in ((1000 * page, 128), (100 * page, 80), (10 * page, 16)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free, 2 * free))
-        assert cache_pages(model, 1024, 8) == pages
+        assert cache_pages(model, 1000, 8) == pages
     assert cache_pages(model, 100_000, 1) == 4096 // 64, "no more than the model can read"
 
 
@@ -196,7 +197,7 @@ def test_all_limits_reach_the_loop_within_the_context_of_the_policy(endpoint, co
         DR_VENUS, system=loop.system, max_context=context, max_new_tokens=100
     )
     assert (loop.system, loop.max_malformed) == ("Words of the release.\nMore.", 5)
-    assert (loop.tool_threads, loop.tool_seconds) == (None, 450.0), "a folder cannot hang"
+    assert (loop.tools.threads, loop.tools.seconds) == (None, 450.0), "a folder cannot hang"
     own = {
         "max_context": 900,
         "max_new_tokens": 7,
@@ -208,4 +209,4 @@ def test_all_limits_reach_the_loop_within_the_context_of_the_policy(endpoint, co
         replace(config, tools="live", tool_seconds=4.0, max_malformed=6, **own), sequences=3
     )
     assert loop.format == replace(DR_VENUS, system=loop.system, **own)
-    assert (loop.tool_threads, loop.tool_seconds, loop.max_malformed) == (3, 4.0, 6)
+    assert (loop.tools.threads, loop.tools.seconds, loop.max_malformed) == (3, 4.0, 6)

@@ -121,9 +121,14 @@ def test_a_tool_that_ignores_its_deadline_is_a_timeout_and_what_it_brings_later_
     )
     [hung] = scripted.agent_threads()
     assert hung.daemon, "or it would keep the process alive"
+    assert [turn.seconds < rollout.turns[0].tool_seconds for turn in rollout.turns] == [True] * 3
     release.set()
     hung.join(10)
     assert rollout.turns[0].observation == "ERROR: search did not return within 1 seconds"
+    tools = Tools(search=lambda q: str(threading.current_thread() is threading.main_thread()))
+    for threads, own in ((None, "True"), (1, "False")):
+        rollout = run([search(), answer()], budget(tool_threads=threads), tools)
+        assert rollout.turns[0].observation == own
 
 
 def test_no_more_calls_run_at_once_than_allowed_and_waiting_does_not_use_up_a_deadline():

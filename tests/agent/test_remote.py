@@ -19,6 +19,7 @@ from minvenus.tools import endpoint
 from minvenus.tools.base import Text
 from tests.agent.scripted import (
     PROMPT,
+    QUESTION,
     TOKENIZER,
     Tools,
     all_threads_end,
@@ -33,6 +34,7 @@ from tests.agent.scripted import (
 from tests.tools.servers import serve
 
 KEY = "sk-planted-0123456789"
+OTHER = replace(QUESTION, id="other")
 
 
 @pytest.fixture(autouse=True)
@@ -123,20 +125,22 @@ def test_the_same_loop_runs_against_an_endpoint_and_nothing_of_it_counts_as_samp
 def test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_again():
     def seeds(**options):
         with serve(scripted(search(), "Hm", answer())) as server:
-            run_groups(policy_at(server, **options), budget(retries=1), n=3)
+            policy = policy_at(server, **options)
+            run_groups(policy, budget(retries=1), questions=[QUESTION, OTHER], n=3)
         sent = bodies(server)
         assert all(type(body["seed"]) is int and 0 <= body["seed"] < 1 << 31 for body in sent)
         return {(len(body["prompt"]), body["seed"]) for body in sent}, len(sent)
 
     first, requests = seeds()
-    assert len({seed for _, seed in first}) == requests == 3 * 4, "search, two attempts, answer"
+    assert len({seed for _, seed in first}) == requests == 6 * 4, "search, two attempts, answer"
+    assert len({length for length, _ in first}) == 3, "an attempt is no part of the next prompt"
     assert seeds()[0] == first and not seeds(seed=1)[0] & first
 
 
 # ------------------------------------------------------------------------ ids or text as the prompt
 
 
-@pytest.mark.parametrize("status", [400, 422, 500])
+@pytest.mark.parametrize("status", [400, 422, 500, 501])
 def test_a_server_that_refuses_ids_is_sent_text_from_then_on_and_this_is_said_once(status, capsys):
     def text_only(handler):
         if isinstance(json.loads(handler.body)["prompt"], str):
@@ -228,7 +232,7 @@ def test_an_end_token_that_the_server_spells_ends_the_turn_and_half_a_character_
     [
         (lambda h: h.reply("no", status=404), "status 404: no. .*usually ends in /v1", 1),
         (lambda h: h.reply({"error": {"message": KEY}}), "JSON object of results", 1),
-        (reset_at_once, "cannot be reached", 5),
+        (reset_at_once, "cannot be reached .*: check --api-base", 5),
     ],
 )
 def test_an_endpoint_that_fails_ends_the_rollout_with_the_reason_and_keeps_its_turns(

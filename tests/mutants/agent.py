@@ -10,20 +10,20 @@ MUTANTS = (
         61,
         "rollouts start whether there is room or not",
         "agent/test_admission.py::test_a_pool_that_holds_no_group_runs_what_it_holds_of_it",
-        ("minvenus.agent.policy:LocalWriter._has_room", "<= pool.count", "< float('inf')"),
+        ("minvenus.agent.policy:LocalWriter.fitting", "pages > pool.count", "False"),
     ),
     mutant(
         61,
         "one more rollout than there is room for always starts",
         "agent/test_admission.py::test_a_pool_that_holds_no_group_runs_what_it_holds_of_it",
-        ("minvenus.agent.policy:LocalWriter.fitting", "least = 0 if opened else 1", "least = 1"),
+        ("minvenus.agent.policy:LocalWriter.fitting", "max(0, place", "max(1, place"),
     ),
     mutant(
         61,
         "every rollout of a group counts the pages of their prompt",
         "agent/test_admission.py::"
         "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
-        ("minvenus.agent.policy:LocalWriter._has_room", "stream.ids))) - shared", "stream.ids)))"),
+        ("minvenus.agent.policy:LocalWriter.fitting", "if episode.name in names:", "if False:"),
     ),
     mutant(
         61,
@@ -67,7 +67,7 @@ MUTANTS = (
         43,
         "an observation that exactly fits is not shown",
         LIMITS + "test_the_context_limit_is_exact_to_the_token",
-        "minvenus.agent.limits:Limits._fits",
+        "minvenus.agent.observation:Limits._fits",
         "<= self.format.max_context",
         "< self.format.max_context",
     ),
@@ -75,7 +75,7 @@ MUTANTS = (
         43,
         "no room is kept for the last turn",
         LIMITS + "test_the_context_limit_is_exact_to_the_token",
-        "minvenus.agent.limits:Limits.reserve",
+        "minvenus.agent.observation:Limits.reserve",
         "self.turn_tokens + self.notice_tokens + self.last_tokens",
         "self.turn_tokens + self.notice_tokens",
     ),
@@ -83,7 +83,7 @@ MUTANTS = (
         43,
         "the last turn starts one observation late",
         LIMITS + "test_the_last_allowed_turn_is_announced_and_ends_the_rollout_whatever_comes",
-        "minvenus.agent.limits:Limits.with_notice",
+        "minvenus.agent.observation:Limits.with_notice",
         "len(episode.turns) + 1 ==",
         "len(episode.turns) ==",
     ),
@@ -113,9 +113,12 @@ MUTANTS = (
         54,
         "the result of a tool is shown after its rollout was cut",
         MANY + "test_after_a_cut_no_waiting_call_runs_and_no_result_is_shown",
-        "minvenus.agent.rollout:RolloutLoop.running",
-        "episode.rollout is None",
-        "episode.rollout is None or episode.result",
+        (
+            "minvenus.agent.rollout:RolloutLoop.running",
+            "episode.rollout is None",
+            "episode.rollout is None or episode in self.tools.running",
+        ),
+        ("minvenus.agent.rollout:RolloutLoop._cut", "self.tools.drop(episode)", "pass"),
     ),
     mutant(
         54,
@@ -123,7 +126,7 @@ MUTANTS = (
         MANY + "test_after_a_cut_no_waiting_call_runs_and_no_result_is_shown",
         "minvenus.agent.rollout:RolloutLoop.running",
         "episode.rollout is None",
-        "episode.rollout is None or episode.call and not episode.result",
+        "episode.rollout is None or episode.call and episode.number",
     ),
     mutant(
         54,
@@ -141,16 +144,16 @@ MUTANTS = (
         "a server that says too long is an error",
         "agent/test_remote.py::"
         "test_a_prompt_that_the_server_calls_too_long_is_the_context_limit_and_may_be_answered",
-        "minvenus.agent.rollout:RolloutLoop._read_turn",
-        "if is_too_long(error) and",
-        "if False and",
+        "minvenus.agent.rollout:RolloutLoop._turn_failed",
+        "not is_too_long(error)",
+        "True",
     ),
     mutant(
         54,
         "a prompt alone that is too long for the server ends like a full context",
         "agent/test_remote.py::"
         "test_a_prompt_that_stays_too_long_ends_the_rollout_without_a_format_error",
-        ("minvenus.agent.rollout:RolloutLoop._read_turn", " and episode.turns:", ":"),
+        ("minvenus.agent.rollout:RolloutLoop._turn_failed", " or not episode.turns:", ":"),
     ),
     mutant(
         44,
@@ -164,7 +167,7 @@ MUTANTS = (
         "malformed turns end a rollout though a call stood between them",
         LIMITS
         + "test_so_many_turns_in_a_row_that_cannot_be_read_end_a_rollout_with_a_name_of_its_own",
-        ("minvenus.agent.episode:Episode.unreadable_turns", "break", "continue"),
+        ("minvenus.agent.episode:Episode.end_turn", "else 0", "else self.unreadable"),
     ),
     mutant(
         54,
@@ -178,13 +181,13 @@ MUTANTS = (
         "a context that exactly reaches the budget is beyond it",
         "agent/test_like.py::"
         "test_the_context_from_which_an_answer_is_asked_for_is_exact_to_the_token",
-        ("minvenus.agent.limits:Limits._fits", "length > answer_from", "length >= answer_from"),
+        ("minvenus.agent.observation:Limits._fits", "> answer_from", ">= answer_from"),
     ),
     mutant(
         43,
         "a last turn with less room than others writes beyond the context",
         "agent/test_like.py::test_the_last_turn_writes_what_is_left_and_never_beyond_the_context",
-        "minvenus.agent.limits:Limits.turn_room",
+        "minvenus.agent.observation:Limits.turn_room",
         "min(self.format.max_new_tokens, room)",
         "self.format.max_new_tokens",
     ),
@@ -201,9 +204,9 @@ MUTANTS = (
         "agent/test_admission.py::"
         "test_a_group_counts_the_full_pages_of_its_prompt_once_but_for_the_page_of_the_last_token",
         (
-            "minvenus.agent.policy:LocalWriter._has_room",
-            "shared_pages[episode.name] =",
-            "shared_pages[episode.question.id] =",
+            "minvenus.agent.policy:LocalWriter.fitting",
+            "if episode.name in names:",
+            "if names:",
         ),
     ),
     mutant(
@@ -212,7 +215,7 @@ MUTANTS = (
         "agent/test_admission.py::"
         "test_rollouts_are_admitted_by_their_expected_length_and_counted_as_long_as_they_are",
         (
-            "minvenus.agent.policy:LocalWriter._has_room",
+            "minvenus.agent.policy:LocalWriter.fitting",
             "max(length, len(stream.ids))",
             "length",
         ),
@@ -258,17 +261,17 @@ MUTANTS = (
         MANY + "test_sequences_stay_open_to_be_scored_and_are_closed_then",
         (
             "minvenus.agent.rollout:RolloutLoop.run",
-            "                if ended:\n",
-            "                self._close_ended()\n                if ended:\n",
+            "yield self.ended",
+            "yield self._close_ended()",
         ),
     ),
     mutant(
         54,
         "only failed calls count in the share of those that failed",
         ROLLOUT + "test_calls_that_succeed_count_in_the_share_of_those_that_failed",
-        "minvenus.agent.rollout:RolloutLoop._finish_call",
-        "self.guard.add(f",
-        "failed and self.guard.add(f",
+        "minvenus.tools.base:ToolRunner.poll",
+        "self.guard.add(",
+        "result.fault and self.guard.add(",
     ),
     mutant(
         54,

@@ -72,9 +72,9 @@ MUTANTS = (
         54,
         "errors that the model causes stop a run",
         "agent/test_rollout.py::test_errors_that_the_model_can_cause_never_stop_a_run[empty]",
-        "minvenus.agent.rollout:RolloutLoop._finish_call",
-        "result.error in FAULTS",
-        "result.error is not None",
+        "minvenus.tools.base:ToolResult.fault",
+        "self.error in FAULTS",
+        "self.error is not None",
     ),
     mutant(
         54,
@@ -275,7 +275,7 @@ MUTANTS = (
         55,
         "a page that is read again counts as right",
         "tools/test_almanac.py::test_visits_are_labelled_by_title",
-        ("minvenus.tools.visits:visit_labels", "elif url in read:", "elif not url:"),
+        ("minvenus.agent.observation:visit_labels", "elif url in read:", "elif not url:"),
     ),
     mutant(
         44,

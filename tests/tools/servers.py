@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from unittest import mock
 
-from minvenus.agent.observation import Observation, ResultFormat, result_text
+from minvenus.agent.observation import Observation, result_text
+from minvenus.agent.prompt import ResultFormat
 from minvenus.tools import endpoint
 from minvenus.tools.base import ToolResult, start_tool
 

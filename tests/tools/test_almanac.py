@@ -4,10 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from minvenus.agent.observation import result_text
-from minvenus.tools.almanac import RESULTS, Almanac
+from minvenus.agent.observation import result_text, visit_labels
+from minvenus.tools.almanac import Almanac
 from minvenus.tools.base import Text, ToolError, run_tool
-from minvenus.tools.visits import visit_labels
 from minvenus.tools.web import IMMEDIATE, describe_tools, make_tools
 from minvenus.types import Turn
 
@@ -35,7 +34,7 @@ def test_the_spec_gives_an_almanac_that_cannot_hang(tools):
 
 def test_a_search_lists_titles_those_with_a_word_of_the_query_first(tools):
     assert tools.search("Lima").text.splitlines() == ["Iles Lima", "Peru"]
-    assert len(tools.search("capital").text.splitlines()) == RESULTS
+    assert len(tools.search("capital").text.splitlines()) == 4
     with pytest.raises(ToolError, match="no results"):
         tools.search("Atlantis")
 

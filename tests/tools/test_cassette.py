@@ -78,29 +78,21 @@ def test_a_call_that_is_not_there_stops_a_replay_which_says_what_may_have_change
             replayed(tmp_path / "tape", call)
 
 
-def test_a_disk_that_is_full_stops_the_run(tmp_path, monkeypatch):
+def test_a_disk_that_is_full_stops_the_run_and_before_the_first_call_is_called_so(
+    tmp_path, monkeypatch
+):
     Cassette(tmp_path / "tape").close()
-    connect = sqlite3.connect
+    connect, pages = sqlite3.connect, 2
 
     def full_disk(*arguments, **options):
         db = connect(*arguments, **options)
-        db.execute("PRAGMA max_page_count = 2")
+        db.execute(f"PRAGMA max_page_count = {pages}")
         return db
 
     monkeypatch.setattr(sqlite3, "connect", full_disk)
     with pytest.raises(ConfigError, match=r"tape cannot be used any more: .* full"):
         Cassette(tmp_path / "tape").fetch(*QUERY, lambda: ["x" * 100_000])
-
-
-def test_a_disk_that_is_full_before_the_first_call_is_called_so(tmp_path, monkeypatch):
-    connect = sqlite3.connect
-
-    def full_disk(*arguments, **options):
-        db = connect(*arguments, **options)
-        db.execute("PRAGMA max_page_count = 1")
-        return db
-
-    monkeypatch.setattr(sqlite3, "connect", full_disk)
+    pages = 1
     with pytest.raises(ConfigError, match=r"judge.sqlite cannot be written: .* full$"):
         Cassette(tmp_path / "judge.sqlite")
 

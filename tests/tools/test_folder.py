@@ -84,8 +84,10 @@ def test_pages_of_equal_score_are_ordered_by_path_whatever_the_file_system_says(
 
 def test_a_word_of_the_title_counts_more_and_at_most_ten_pages_are_shown(tmp_path):
     (tmp_path / "a.txt").write_text("boats\nriver river")
-    (tmp_path / "b.txt").write_text("river\nboats boats")
+    (tmp_path / "b.txt").write_text(" # River\t" + "-" * 150 + "\nboats boats")
     assert found(FolderTools(tmp_path), "river") == ["b.txt", "a.txt"]
+    title = FolderTools(tmp_path).search("river")[0].title
+    assert title == "River\t" + "-" * 114, "120 characters"
     for i in range(12):
         (tmp_path / f"{i}.txt").write_text("same")
     assert len(found(FolderTools(tmp_path), "same")) == 10

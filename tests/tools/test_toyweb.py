@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.agent.observation import Observation
+from minvenus.agent.observation import Observation, visit_labels
 from minvenus.evaluation.answers import exact_match
 from minvenus.tools import toyweb
 from minvenus.tools.base import Text, run_tool
 from minvenus.tools.toyweb import Case, Page, ToyWeb, answer_text, make_case
-from minvenus.tools.visits import visit_labels
 from minvenus.types import Question, Turn
 from tests.tools.servers import observed
 
@@ -53,7 +52,8 @@ def test_a_web_by_hand(hand):
     assert tools.search("twin Ida") == Text("page Ida digs Eva digs.")
     assert tools.visit("Eva", "boss Eva") == REFUSED  # a title is no address
     assert tools.visit("page Ida", "twin Ida") == Text("page Ida twin cat.")
-    assert tools.search("Zoe") == Text("ERROR: nothing found.", "empty")
+    for query in ("Zoe", "own boss cat owl twin page", "From After pet"):
+        assert tools.search(query) == Text("ERROR: nothing found.", "empty"), "titles, verbs"
 
 
 def test_several_pages_are_shown_one_on_a_line_and_the_call_is_an_error_if_all_are(hand):
@@ -126,16 +126,6 @@ def test_every_question_is_answered_by_walking_its_path_through_the_tools(web, s
             pets.append(said[relation])
             name = said.get(following)
         assert exact_match(answer_text(relations, pets), question.answers) == 1.0
-
-
-@given(webs, st.sampled_from(["train", "test"]))
-def test_no_search_ever_shows_a_pet_or_a_link(web, split):
-    hidden = {*toyweb.PETS, *toyweb.RELATIONS, toyweb.FIRST}
-    for question in web.questions(split):
-        tools = web.for_question(question.id)
-        for query in [*tools.case.pages, *hidden, *toyweb.VERBS, question.text]:
-            result = tools.search(query)
-            assert result.error or not hidden & set(re.findall("[A-Za-z]+", result.text))
 
 
 @given(webs)

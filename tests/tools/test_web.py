@@ -5,7 +5,9 @@ import time
 
 import pytest
 
+from minvenus.agent.remote import RemoteWriter
 from minvenus.config import ConfigError
+from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools import web
 from minvenus.tools.base import run_tool, start_tool
 from minvenus.tools.web import LiveTools, make_tools
@@ -112,6 +114,7 @@ def test_the_reader_is_asked_for_public_pages_only(monkeypatch, names):
     assert server.seen == []
 
 
+ABOUT_PAGES = (400, 403, 404, 405, 406, 408, 409, 410, 413, 415, 422, 451)
 PAGE_ON_ERRORS = (
     "Title: x\n\nMarkdown Content:\nfounded\nWarning: Target URL returned error 404: Not Found\n"
 )
@@ -121,7 +124,7 @@ GONE = "Title: x\n\nWarning: Target URL returned error 404: Not Found\n\nMarkdow
 @pytest.mark.parametrize(
     ("status", "body", "kind", "requests"),
     [
-        *[(status, "why", "page", 1) for status in (400, 403, 422, 451)],
+        *[(status, "why", "page", 1) for status in ABOUT_PAGES],
         (200, GONE, "page", 1),
         *[(status, "why", "http", 1) for status in (401, 402, 407, 302)],
         *[(status, "why", "http", 8) for status in (429, 500, 503)],
@@ -219,6 +222,20 @@ def test_a_replay_shows_what_the_recorded_run_saw_failures_included_and_no_key_i
     assert seen(make_tools(f"replay:{tape}")) == recorded
     with pytest.raises(ConfigError, match="other"):
         run_tool(make_tools(f"replay:{tape}"), "search", {"query": ["good", "other"]})
+
+
+def test_each_service_has_limits_of_its_own(monkeypatch):
+    monkeypatch.setenv("EXTRACT_BASE_URL", "http://a.example")
+    monkeypatch.setenv("EXTRACT_MODEL", "m")
+    tools, policy = LiveTools(), RemoteWriter(Tokenizer.tiny(), "http://a", "m", None, True)
+    for service, seconds, read_seconds, attempts in (
+        (tools.searcher, 120, 60, 5),
+        (tools.reader, 120, 60, 8),
+        (tools.extractor.endpoint, 300, 300, 5),
+        (policy.endpoint, 3600, 3600, 5),
+    ):
+        limits = (service.seconds, service.read_seconds, service.attempts)
+        assert limits == (seconds, read_seconds, attempts), service.name
 
 
 @pytest.mark.parametrize(
