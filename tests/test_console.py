@@ -26,7 +26,7 @@ class Terminal(io.StringIO):
 def shown(out, steps, start=0):
     progress = Progress("sft", start, steps, out)
     for step in range(start + 1, steps + 1):
-        progress.show(step, {"loss": 1.25, "tokens": 300}, 12345.6)
+        progress.show(step, {"loss": 1.2346, "tokens": 300}, 12345.6)
     return out.getvalue()
 
 
@@ -34,13 +34,14 @@ def shown(out, steps, start=0):
     ("start", "steps", "printed"),
     [
         (0, 95, [1, *range(9, 95, 9), 95]),
+        (0, 3, [1, 2, 3]),
         (5, 40, [6, *range(8, 41, 4)]),
     ],
 )
 def test_a_file_gets_the_first_step_every_tenth_and_the_last(start, steps, printed):
     lines = shown(io.StringIO(), steps, start).splitlines()
     assert [line.split()[1] for line in lines] == [f"{step}/{steps}" for step in printed]
-    assert lines[-1] == f"sft {steps}/{steps}  0:00 left  12,346 tokens/s  loss 1.25"
+    assert lines[-1] == f"sft {steps}/{steps}  0:00 left  12,346 tokens/s  loss 1.235"
 
 
 def test_a_terminal_gets_one_line_that_is_renewed_and_ended(monkeypatch):

@@ -27,6 +27,7 @@ class Example:
     name: str = setting("run", "of the run")
     files: tuple[str, str] | None = setting(None, "two of them")
     preset: Literal["large", "small"] = setting("large", "a named set of values")
+    level: Literal[1, 2] | None = setting(None, "of detail")
     recipe: Recipe = setting(Recipe(), "the rewards", heading="rewards")
 
     def __post_init__(self):
@@ -41,10 +42,10 @@ def refused(argv, capsys) -> str:
 
 
 def test_every_kind_of_field_has_its_flag():
-    argv = "--steps 7 --learning-rate 1e-3 --no-shuffle --mode exact --folder x --files a b".split()
-    config = parse_flags(Example, [*argv, "--name=a b"])
-    assert config == Example(7, 1e-3, False, "exact", "x", "a b", ("a", "b"))
-    assert parse_flags(Example, ["--shuffle", "--folder", "None"]) == Example()
+    argv = "--steps 7 --learning-rate 1e-3 --no-shuffle --mode exact --folder x --level 2"
+    config = parse_flags(Example, [*argv.split(), "--name=a b", "--files", "a", "b"])
+    assert config == Example(7, 1e-3, False, "exact", "x", "a b", ("a", "b"), level=2)
+    assert parse_flags(Example, "--shuffle --folder None --level none".split()) == Example()
     assert parse_flags(Example, []) == Example()
 
 
@@ -54,7 +55,7 @@ NO_FLAG = "follows no flag that takes it. Valid flags: --"
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (["--step", "3"], ["unknown flag --step", "did you mean --steps?", "--no-shuffle"]),
+        (["--step=" + "9" * 30], ["unknown flag --step", "mean --steps?", "--no-shuffle"]),
         (["stray"], ["'stray' " + NO_FLAG]),
         (["--steps", "three"], ["--steps", "three"]),
         (["--steps", "0"], ["steps must be a whole number of at least 1, got 0"]),
@@ -62,11 +63,13 @@ NO_FLAG = "follows no flag that takes it. Valid flags: --"
         (["--mode", "quick"], ["fast", "exact", "quick"]),
         (["--shuffle", "maybe"], ["'maybe' " + NO_FLAG]),
         (["--files", "a"], ["--files", "expected 2 arguments"]),
+        (["--level", "3"], ["--level", "choose from 1, 2"]),
         (["--config", "nowhere.json"], ["nowhere.json does not exist"]),
         ({"stepz": 3}, ["unknown keys stepz", "learning_rate"]),  # the content of a --config FILE
         ({"steps": "3"}, ["of at least 1, got '3'"]),
         ({"mode": "quick"}, ["one of fast, exact"]),
         ({"files": ["a"]}, ["files must be"]),
+        ({"files": ["a", 2]}, ["files must be"]),
         ({"recipe": {"gama": 1.0}}, ["unknown keys gama"]),
         (
             {"recipe": {"gamma": "1"}},
@@ -87,8 +90,9 @@ def test_what_is_wrong_ends_with_code_2_and_names_what_is_valid(wrong, words, tm
 @pytest.mark.parametrize("cls", [Example, InferConfig, EvalConfig, SFTConfig, IGPOConfig])
 def test_the_help_shows_every_flag_with_its_text_and_default_under_its_heading(cls, capsys):
     with pytest.raises(SystemExit) as caught:
-        parse_flags(cls, ["--help"])
+        parse_flags(cls, ["--help"], "What it does.", program="python -m it")
     text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("usage: python -m it [-h]") and "] What it does. " in text
     assert caught.value.code == 0 and text.count("(default: ") >= len(fields(cls)) - 2
     if cls is Example:
         shown = "at 100 % of the schedule (default: 0.5) data: --shuffle, --no-shuffle whether"
@@ -156,6 +160,7 @@ examples = st.builds(
     name=words,
     folder=st.none() | words,
     files=st.none() | st.tuples(words, words),
+    level=st.sampled_from([None, 1, 2]),
     recipe=st.builds(Recipe, gamma=st.floats(0, 1)),
 )
 

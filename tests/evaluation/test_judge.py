@@ -61,6 +61,18 @@ def test_the_temperature_of_the_judge_can_be_set_and_left_out_and_another_one_is
         judge_at(server)
 
 
+def test_the_judge_of_a_command_keeps_its_file_in_the_folder_and_has_time_for_a_thought(tmp_path):
+    with grading(lambda answer: "yes" if "Rome" in answer else "perhaps") as server:
+        judge_at(server)  # sets the address
+        judge = judge_module.make_grader("judge", tmp_path)
+        assert graded(judge, "Italy's Rome") == 1.0
+        with pytest.raises(TooManyFailures, match="6 of the last 7 verdicts"):  # 12 % of 50
+            judge.grade([CAPITAL] * 6, [*"abcdef"])
+    assert (tmp_path / "judge.sqlite").is_file() and judge.name == "the judge grader-1"
+    limits = judge.endpoint.seconds, judge.endpoint.read_seconds, judge.threads
+    assert limits == (900, 300, 8)
+
+
 def test_equal_and_empty_answers_are_not_asked_about_and_all_others_are():
     with serve(says("correct: no")) as server:
         judge = judge_at(server)

@@ -59,13 +59,13 @@ def browsecomp(folder, *rows):
 
 def test_jsonl_and_the_released_form(tmp_path):
     lines = [
-        '{"id": 7, "question": " Capital of Italy? ", "answer": "Rome", "source": 3, "x": 1}',
+        '{"id": 0, "question": " Capital of Italy? ", "answer": "Rome", "source": 3, "x": 1}',
         "",
         f'{{"question": "羅馬?", "answer": ["a", " b {ALIAS_MARK}c", "a"], "id": "x"}}',
         RELEASED,
     ]
     first, second, third = read_questions(write(tmp_path, *lines))
-    assert first == Question("7", "Capital of Italy?", ["Rome"], "3")
+    assert first == Question("0", "Capital of Italy?", ["Rome"], "3")
     assert second == Question("x", "羅馬?", ["a", "b", "c"])
     assert replace(third, id="") == Question("", "Who wrote it?", ["Ada", "Ada King"], "web_qa")
 
@@ -92,7 +92,7 @@ def test_right_pages_of_a_file_are_known_with_an_almanac_that_has_them(tmp_path)
     done = SimpleNamespace(question=question, turns=[turn, turn])
     labels = [["failed", "right"], ["failed", "repeated"]]
     assert source.visits([done]) == ([labels], [1])
-    assert source.immediate
+    assert source.immediate and source.max_turns(question) == 200
 
     other = open_questions(path, f"folder:{tmp_path / 'docs'}")
     assert other.visits([done]) == ([[[], []]], [None]), "other tools have other addresses"

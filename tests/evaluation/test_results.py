@@ -84,13 +84,13 @@ def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(
 ):
     rollout = rollout_of(*turns)
     with opened(tmp_path) as results:
-        added = results.add(3, rollout)
+        added = results.add(3, rollout, 0.5)
     [line] = lines_of(tmp_path)
     with opened(tmp_path) as again:
         assert again.runs == results.runs == {(QUESTION.id, 3): added}
     assert replace(rollout_from_json(line), question=rollout.question) == rollout
-    names = ("turns", "malformed", "searches", "visits", "tokens", "seconds", "exact_match", "f1")
-    expected = (*numbers, len(rollout.tokens), rollout.seconds, correct, correct)
+    names = "turns malformed searches visits tokens seconds exact_match f1 right_pages".split()
+    expected = (*numbers, len(rollout.tokens), rollout.seconds, correct, correct, 0.5)
     assert tuple(added.numbers[name] for name in names) == expected
     assert (added.question, added.run, line["exact_match"]) == (ASKED, 3, correct)
     assert added.tool_errors == ["http"] * numbers[-1], "visits fail"

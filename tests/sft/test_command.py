@@ -3,6 +3,7 @@ documents, Parquet."""
 
 import json
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -60,7 +61,9 @@ def test_the_command_worked_by_hand(tmp_path, capsys):
     terminal = capsys.readouterr()
     stats = json.loads((tmp_path / "out" / "stats.json").read_text())
     assert json.loads(terminal.out) == stats
-    assert stats["settings"]["in_"] == source and stats["files"] == [source]
+    settings = asdict(CleanConfig(source, str(out)))
+    assert stats["settings"] == settings and stats["files"] == [source]
+    assert [settings[name] for name in ("prompt_mode", "correct", "seed")] == ["template", "off", 42]
     names = ["source", "bad_lines", "stage2_valid", "stage3_correct", "final_resampled"]
     assert [stats["rows"][name] for name in names] == [7, 2, 3, 3, 8]
     assert stats["drop_reasons"] == {"missing_question_or_gt": 1, "last_message_not_assistant": 1}
