@@ -1,12 +1,12 @@
 """Model shapes, recipes, presets, and the refusal of what cannot be used."""
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Literal, get_args, get_origin
 
 import pytest
 
-from minvenus.config import MODELS, ConfigError, ModelConfig, check
+from minvenus.config import MODELS, ConfigError, ModelConfig
 from minvenus.experiments.base import BaseConfig
 from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.demo import DemoConfig
@@ -155,7 +155,6 @@ def test_what_is_not_implemented_is_refused_by_name(change, named, tmp_path):
         (OLD | {"hidden_size": "64"}, "hidden_size must be a whole number from 1 to .*, got '64'"),
         (OLD | {"hidden_size": [64] * 10_000}, "hidden_size must be a whole number"),
         (OLD | {"num_hidden_layers": 10**9}, "num_hidden_layers must be .* 1 to 1,000, got 10+$"),
-        (OLD | {"num_hidden_layers": 5000}, "num_hidden_layers must be"),
         (OLD | {"vocab_size": 2**62}, "vocab_size must be .* from 1 to 1,048,576, got 4611"),
         (OLD | {"layer_types": ["sliding"] * 10_000}, "layer_types"),
         (OLD | {"layer_types": 2}, "layer_types must be a list, got 2"),
@@ -230,6 +229,12 @@ GROUPS = [  # names of fields, values that are refused, values at the border tha
     ("retries max_malformed slack lora_rank validation evaluate_questions", [-1], [0]),
     ("weight_decay clip_high kl_coef", [-0.001], [0]),
     ("first_seed first_sampling_seed first_sft_seed", [0.5], [-1]),
+    ("time_limit tool_seconds", [0.0, NAN], [0.001]),
+    ("seed question_seed", [0.5, True, "0"], [-1, 0]),
+    ("hops most_hops", [0, 7, True], [1, 6]),
+    ("rms_norm_eps learning_rate", [0.0, NAN], [1e-300]),
+    ("warmup wrong_result", [-0.001, 1.001], [0, 1]),
+    ("replay clip_low", [-0.001, 1.0], [0, 0.999]),
 ]
 NUMBERS = {name: limits for names, *limits in GROUPS for name in names.split()}
 NUMBERS |= {
@@ -238,31 +243,19 @@ NUMBERS |= {
     "num_key_value_heads": ([0, 3], [1, 2]),
     "head_dim": ([0, 3], [2]),
     "rope_theta": ([1, NAN], [1.001]),
-    "rms_norm_eps": ([0.0, NAN], [1e-300]),
     "gamma": ([-0.001, 1.001, NAN], [0, 1]),
     "ig_weight": ([NAN, float("inf"), 10**400, True, "1"], [-1, 0, 1e308]),
     "format_penalty": ([-0.001, float("inf")], [0]),
     "newlines_after_think": ([0, 3, True], [1, 2]),
     "max_observation_tokens": ([63], [64]),
-    "time_limit": ([0.0, NAN], [0.001]),
-    "tool_seconds": ([0.0, NAN], [0.001]),
     "temperature": ([-0.001, 0.0005, 100.1, NAN], [0, 100]),
     "top_p": ([0.0, 1.001], [0.001, 1]),
     "top_k": ([-1, 0.5], [0]),
     "presence_penalty": ([NAN, float("inf")], [-2.0, 0]),
-    "seed": ([0.5, True, "0"], [-1, 0]),
-    "question_seed": ([0.5, True, "0"], [-1, 0]),
-    "hops": ([0, 7], [1, 6]),
-    "most_hops": ([0, 7], [1, 6]),
-    "wrong_result": ([-0.001, 1.001], [0, 1]),
     "max_tokens": ([0, 8193], [1, 8192]),
-    "learning_rate": ([0.0, NAN], [1e-300]),
-    "warmup": ([-0.001, 1.001], [0, 1]),
     "clip": ([0.0], [1e-300]),
-    "replay": ([-0.001, 1.0], [0, 0.999]),
     "group": ([1], [2]),
     "minibatches": ([0, 33], [1, 32]),
-    "clip_low": ([-0.001, 1.0], [0, 0.999]),
     "dual_clip": ([1.0], [1.001]),
     "visits": ([3], [4]),
     "IGPOConfig.temperature": ([0.0, 0.0005, NAN], [0.001]),
@@ -309,14 +302,6 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
                 assert getattr(cls(**(CLASSES[cls] | {field.name: value})), field.name) == value
 
 
-@dataclass(frozen=True)
-class TurnLists:
-    names: list[str]
-
-    def __post_init__(self):
-        check(self)
-
-
 @pytest.mark.parametrize(
     ("cls", "values", "words"),
     [
@@ -355,8 +340,6 @@ class TurnLists:
             "top_p must be a number above 0 and of at most 1 or none, got 2.0",
         ),
         (EvalConfig, {"hops": 7}, "hops must be one of 1, 2, 3, 4, 5, 6 or none, got 7"),
-        (TurnLists, {"names": "ab"}, "names must be a list, each text, got 'ab'"),
-        (TurnLists, {"names": ["a", 1]}, "names must be a list, each text, got"),
         (AgentConfig, {"model": ["x"] * 999}, "model must be text, got"),
         (SFTConfig, {"max_tokens": 2, "pack_tokens": 1}, "must hold a trajectory"),
         (SFTConfig, {"model": "nowhere"}, "model must be"),

@@ -117,25 +117,31 @@ with one_line_errors("run.py"):
 """
 
 
-def test_where_the_reader_of_the_output_is_gone_the_error_is_all_that_is_said():
-    reader, writer = os.pipe()
-    os.close(reader)
-    command = [sys.executable, "-E", "-c", BROKEN]  # output is buffered, whatever is set here
-    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (2, "run.py: no room\n")
-    os.close(writer)
+CREDIT = "-m minvenus.experiments credit --example no-visit".split()
 
 
-@pytest.mark.parametrize("buffered", ["", "1"])
-def test_a_result_of_which_only_the_beginning_is_read_is_no_error(buffered):
+@pytest.mark.parametrize(
+    ("unbuffered", "arguments", "code", "error"),
+    [
+        ("", ["-c", BROKEN], 2, "run.py: no room\n"),
+        ("", CREDIT, 0, ""),
+        ("1", CREDIT, 0, ""),
+    ],
+)
+def test_where_the_reader_of_the_output_is_gone_only_another_error_is_said(
+    unbuffered, arguments, code, error
+):
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "minvenus.experiments", "credit", "--example", "no-visit"]
-    environment = os.environ | {"PYTHONUNBUFFERED": buffered}
     done = subprocess.run(
-        command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, text=True, env=environment
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (code, error)
     os.close(writer)
 
 

@@ -185,7 +185,6 @@ def test_two_evaluations_are_compared_as_they_were_graded(follow, capsys):
         ("good .", "repeat the eval.py command"),
     ):
         assert run(f"--compare {names}") == 2 and words in capsys.readouterr().err
-    assert evaluation.main(replace(config, out="em", score="f1"))["graded_by"].startswith("word F1")
 
 
 def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys, monkeypatch):
@@ -368,10 +367,7 @@ def test_other_weights_under_the_same_name_are_another_evaluation():
         ("--model nowhere", "nowhere does not exist"),
         ("--out trained", "trained holds a training run"),
         ("--judge", "the judge endpoint needs JUDGE_BASE_URL and JUDGE_MODEL in the environment"),
-        ("--tools folder:docs --questions none.jsonl", "none.jsonl does not exist"),
         ("--runs 2", "2 runs with temperature 0 would all be the same"),
-        ("--tools live", "needs a file of questions"),
-        ("--compare a", "expected 2 arguments"),
     ],
 )
 def test_what_cannot_work_is_one_clear_line_and_exit_code_2(flags, words, capsys):
@@ -383,12 +379,6 @@ def test_what_cannot_work_is_one_clear_line_and_exit_code_2(flags, words, capsys
 
 
 # ----------------------------------------------------------------------------------------- resuming
-
-
-def same(found: dict, whole: dict) -> None:
-    assert found.keys() == whole.keys()
-    for key, (logprobs, line) in whole.items():
-        assert found[key][0] == pytest.approx(logprobs, abs=1e-5) and found[key][1] == line
 
 
 def calls_of_loop(config, last=-1) -> int:
@@ -422,7 +412,8 @@ def test_killed_at_any_moment_it_goes_on_and_ends_with_the_same_file(concurrency
         ends.append(process.exitcode)
     assert ends[:2] == [-signal.SIGKILL] * 2, "the third needs less, where runs were saved"
     evaluation.main(config)
-    same(lines(), lines("whole"))
+    whole = lines("whole").items()
+    assert lines() == {run: (pytest.approx(p, abs=1e-5), line) for run, (p, line) in whole}
     assert json.loads(Path("e/report.json").read_text())["runs"] == 12
 
 
