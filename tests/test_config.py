@@ -228,9 +228,12 @@ GROUPS = [  # names of fields, values that are refused, values at the border tha
     ),
     ("retries max_malformed slack lora_rank validation evaluate_questions", [-1], [0]),
     ("weight_decay clip_high kl_coef", [-0.001], [0]),
-    ("first_seed first_sampling_seed first_sft_seed", [0.5], [-1]),
     ("time_limit tool_seconds", [0.0, NAN], [0.001]),
-    ("seed question_seed", [0.5, True, "0"], [-1, 0]),
+    (
+        "seed question_seed first_seed first_sampling_seed first_sft_seed",
+        [0.5, True, "0"],
+        [-1, 0],
+    ),
     ("hops most_hops", [0, 7, True], [1, 6]),
     ("rms_norm_eps learning_rate", [0.0, NAN], [1e-300]),
     ("warmup wrong_result", [-0.001, 1.001], [0, 1]),
@@ -302,6 +305,9 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
                 assert getattr(cls(**(CLASSES[cls] | {field.name: value})), field.name) == value
 
 
+LIVE = {"questions": "q.jsonl", "agent": AgentConfig(tools="live")}
+
+
 @pytest.mark.parametrize(
     ("cls", "values", "words"),
     [
@@ -320,18 +326,10 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
         (EvalConfig, {"judge": True, "score": "f1"}, "leave --score out"),
         (EvalConfig, {"agent": AgentConfig(tools="live")}, "give --questions FILE"),
         (EvalConfig, {"questions": "q.jsonl"}, "choose other --tools"),
-        (
-            EvalConfig,
-            {"questions": "q.jsonl", "agent": AgentConfig(tools="live"), "hops": 2},
-            "are of the toy web",
-        ),
+        (EvalConfig, LIVE | {"hops": 2}, "are of the toy web"),
         (EvalConfig, {"answer": "x"}, "belong to --xray"),
         (EvalConfig, {"group": "x"}, "belong to --xray"),
-        (
-            EvalConfig,
-            {"questions": "q.jsonl", "agent": AgentConfig(tools="live"), "slack": 0},
-            "are of the toy web",
-        ),
+        (EvalConfig, LIVE | {"slack": 0}, "are of the toy web"),
         (SFTConfig, {"replay": 1.0}, "replay must be a number of at least 0 and below 1, got 1.0"),
         (IGPOConfig, {"temperature": 0.0}, "temperature must be a number above 0, got 0.0"),
         (
@@ -351,7 +349,7 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
         (IGPOConfig, {"data": "q.jsonl", "tools": "live", "asks": "last"}, "are of the toy web"),
         (
             EvalConfig,
-            {"questions": "q.jsonl", "agent": AgentConfig(tools="live", asks="last")},
+            LIVE | {"agent": AgentConfig(tools="live", asks="last")},
             "are of the toy web",
         ),
         (IGPOConfig, {"judge": True, "outcome": "f1"}, "leave outcome f1 out"),

@@ -91,10 +91,11 @@ def printed_json(capsys) -> dict:
 def write_documents():
     Path("docs").mkdir()
     Path("docs/bob.md").write_text("# Bob\nBob keeps a cat.")
-    with Path("q.jsonl").open("w") as file:
-        for i, source in enumerate("abab"):
-            row = {"question": f"Pet of Bob {i}?", "answer": "cat", "source": source}
-            print(json.dumps(row), file=file)
+    rows = [
+        {"question": f"Pet of Bob {i}?", "answer": "cat", "source": source}
+        for i, source in enumerate("abab")
+    ]
+    Path("q.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
 
 def at(server, more=""):
@@ -150,7 +151,7 @@ def test_the_report_counts_what_the_runs_did(follow, capsys):
     has(shown.out, "8 questions, runs of each: 2", "\ngraded by exact match", "\nin e\n")
     has(shown.out, "right pages 81.2 % of the path visited")  # 13 runs to the end, 3 of no page
     has(shown.err, "e: 0 of 16 runs there already", "a script", "; graded by exact match\n")
-    has(shown.err, "eval 16/16", "exact match 0.8125")
+    has(shown.err, "eval 16/16 0:00 left exact match 0.8125")
     assert json.loads(Path("e/report.json").read_text()) == summary
     line = lines()["test-5", 1][1]
     assert line["exact_match"] is False and line["prediction"] == "pets none"
@@ -345,8 +346,8 @@ def test_the_toy_web_is_asked_more_at_once_and_not_whole():
     assert (toy.limit, toy.concurrency, toy.runs, toy.agent.temperature) == (128, 64, 1, 0.0)
     four = replace(toy, agent=replace(toy.agent, max_turns=4))
     assert [evaluation.questions_of(each).turn_limit for each in (toy, four)] == [None, 4]
-    live = EvalConfig(questions="q.jsonl", agent=AgentConfig(tools="live"))
-    live = evaluation.resolved(live)
+    agent = AgentConfig(tools="live")
+    live = evaluation.resolved(EvalConfig(questions="q.jsonl", agent=agent))
     assert (live.limit, live.concurrency) == (None, 8)
 
 

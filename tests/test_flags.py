@@ -141,6 +141,5 @@ def test_a_nested_class_without_names_gives_its_flags_and_is_saved_within_its_ho
     path = str(save_config(config, tmp_path))
     changed = parse_flags(InferConfig, ["--config", path, "--max-turns", "4"])
     assert changed.agent == AgentConfig(max_turns=4, temperature=0.5)
-    for argv in (["--agent", "x"], ["--max-turns", "0"]):
-        with pytest.raises(SystemExit):
-            parse_flags(InferConfig, argv)
+    with pytest.raises(SystemExit):
+        parse_flags(InferConfig, ["--agent", "x"])

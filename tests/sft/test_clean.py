@@ -244,17 +244,13 @@ DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trajectories"
 TURNS = {"sft_0000": 25, "sft_0001": 18, "sft_0007": 44}
 
 
-def trajectory(name):
-    path = DATA / f"{name}.json"
-    if not path.exists():
-        pytest.skip(f"the trajectory is not at {path}")
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 @pytest.mark.parametrize("form", ["clean", "raw"])
 @pytest.mark.parametrize("name", TURNS)
 def test_real_trajectories_pass_with_all_their_turns_and_one_nested_answer_is_repaired(name, form):
-    record = source = trajectory(name)
+    path = DATA / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"the trajectory is not at {path}")
+    record = source = json.loads(path.read_text(encoding="utf-8"))
     if form == "raw":
         meta = {"question": record["question"], "answer": record["gt"]}
         source = {"meta": meta, "messages": record["messages"][1:]}
