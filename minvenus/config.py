@@ -113,7 +113,7 @@ class ModelConfig:
         if "head_dim" in family.defaults:
             values["head_dim"] = head_channels(raw)
         for field in fields(cls):
-            if raw.get(field.name) is not None and field.name not in family.attention:
+            if raw.get(field.name) is not None:
                 values[field.name] = raw[field.name]
         values |= family.attention
         rope = raw.get("rope_parameters") or {}

@@ -178,7 +178,7 @@ def read_records(path) -> Iterator[tuple[str, dict]]:
     for number, record in read_rows(Path(path)):
         where = f"{path}, line {number}"
         if isinstance(record, str):
-            raise ConfigError(f"{where}: {record[:200]}")
+            raise ConfigError(f"{where}: {record}")
         yield where, record
 
 

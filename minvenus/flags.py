@@ -106,9 +106,6 @@ def add_flags(parser: argparse.ArgumentParser, group, cls):
             group = add_flags(parser, group, kind)
         elif not help_text:
             continue  # a field that is no flag
-        elif kind is bool:
-            group.add_argument(flag, action=argparse.BooleanOptionalAction,
-                               help=help_text + default_text, **shared)
         else:
             group.add_argument(flag, help=help_text + default_text, **value_options(kind), **shared)
     return group
@@ -116,6 +113,8 @@ def add_flags(parser: argparse.ArgumentParser, group, cls):
 
 def value_options(kind) -> dict[str, Any]:
     """How argparse reads the values of a flag of this type."""
+    if kind is bool:
+        return {"action": argparse.BooleanOptionalAction}
     if get_origin(kind) in (Union, UnionType):
         [kind] = [choice for choice in get_args(kind) if choice is not NoneType]
         options = value_options(kind)

@@ -58,7 +58,7 @@ def has_type(value, kind: Any) -> bool:
     if get_origin(kind) is list:
         return type(value) is list and all(has_type(item, get_args(kind)[0]) for item in value)
     if get_origin(kind) is tuple:
-        return type(value) is tuple and len(value) == len(get_args(kind))
+        return type(value) is tuple and tuple(map(type, value)) == get_args(kind)
     if kind is float:
         return type(value) in (int, float) and abs(value) <= sys.float_info.max
     if kind in WORDS:

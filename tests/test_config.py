@@ -49,7 +49,7 @@ def write(folder, value) -> str:
 
 def test_the_old_and_the_new_form_of_config_json_give_the_same_model(tmp_path):
     old = ModelConfig.from_json(write(tmp_path, OLD))
-    assert old == ModelConfig.from_json(write(tmp_path, NEW))
+    assert old == ModelConfig.from_json(write(tmp_path, NEW | {"rope_theta": 1e4}))
     assert old == ModelConfig.from_json(tmp_path), "the folder does as well"
     assert old == ModelConfig(
         64,
@@ -110,25 +110,6 @@ def test_what_a_config_json_leaves_out_has_the_default_of_its_family(
         ModelConfig.from_json(write(tmp_path, {k: raw[k] for k in raw if k != "hidden_size"}))
 
 
-@pytest.mark.parametrize("raw", [LLAMA, QWEN2], ids=["llama", "qwen2"])
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"mlp_bias": True}, "mlp_bias True"),
-        ({"attention_bias": True}, "attention_bias True"),
-        ({"use_sliding_window": True, "sliding_window": 64}, "use_sliding_window True"),
-        ({"layer_types": ["sliding_attention"] * 2}, "layer_types"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling .'llama3'"),
-        ({"pretraining_tp": 2}, "pretraining_tp 2"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config"),
-        ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
-    ],
-)
-def test_what_the_other_families_may_ask_for_is_refused_by_name(raw, change, named, tmp_path):
-    with pytest.raises(ConfigError, match=named):
-        ModelConfig.from_json(write(tmp_path, raw | change))
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_written_for_transformers_reads_back_as_the_same_model(name, tmp_path):
     assert ModelConfig.from_json(write(tmp_path, MODELS[name].to_hf())) == MODELS[name]
@@ -148,14 +129,17 @@ def test_what_is_written_for_transformers_reads_back_as_the_same_model(name, tmp
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "rope_scaling .'yarn'"),
         ({"use_sliding_window": True, "sliding_window": 128}, "use_sliding_window True"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
-        ({"attention_bias": True}, "attention_bias"),
+        ({"attention_bias": True}, "attention_bias True"),
+        ({"mlp_bias": True}, "mlp_bias True"),
+        ({"pretraining_tp": 2}, "pretraining_tp 2"),
         ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
     ],
 )
 def test_what_is_not_implemented_is_refused_by_name(change, named, tmp_path):
-    with pytest.raises(ConfigError, match=named):
-        ModelConfig.from_json(write(tmp_path, OLD | change))
+    for raw in (OLD, LLAMA, QWEN2):
+        with pytest.raises(ConfigError, match=named):
+            ModelConfig.from_json(write(tmp_path, raw | change))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +155,6 @@ def test_what_is_not_implemented_is_refused_by_name(change, named, tmp_path):
         (OLD | {"hidden_size": "64"}, "hidden_size must be a whole number from 1 to .*, got '64'"),
         (OLD | {"hidden_size": [64] * 10_000}, "hidden_size must be a whole number"),
         (OLD | {"num_hidden_layers": 10**9}, "num_hidden_layers must be .* 1 to 1,000, got 10+$"),
-        (OLD | {"num_hidden_layers": 5000}, "num_hidden_layers must be"),
         (OLD | {"vocab_size": 2**62}, "vocab_size must be .* from 1 to 1,048,576, got 4611"),
         (OLD | {"layer_types": ["sliding"] * 10_000}, "layer_types"),
         (OLD | {"layer_types": 2}, "layer_types must be a list, got 2"),
@@ -231,48 +214,51 @@ CLASSES = {
 }
 GROUPS = [  # names of fields, values that are refused, values at the border that are accepted
     (
-        "hidden_size intermediate_size num_hidden_layers num_attention_heads vocab_size "
-        "max_position_embeddings max_turns max_context max_new_tokens limit runs concurrency "
+        "max_turns max_context max_new_tokens limit runs concurrency "
         "pages steps batch pack_tokens save_every demonstrations questions "
         "epochs max_turn_tokens evaluate_every rollouts_every sft_steps igpo_steps seeds "
         "checkpoints jobs",
         [0],
         [1],
     ),
+    (
+        "hidden_size intermediate_size num_attention_heads vocab_size",
+        [0, 2**20 + 1, True],
+        [1, 2**20],
+    ),
     ("retries max_malformed slack lora_rank validation evaluate_questions", [-1], [0]),
     ("weight_decay clip_high kl_coef", [-0.001], [0]),
-    ("first_seed first_sampling_seed first_sft_seed", [0.5], [-1]),
+    ("time_limit tool_seconds", [0.0, NAN], [0.001]),
+    (
+        "seed question_seed first_seed first_sampling_seed first_sft_seed",
+        [0.5, True, "0"],
+        [-1, 0],
+    ),
+    ("hops most_hops", [0, 7, True], [1, 6]),
+    ("rms_norm_eps learning_rate", [0.0, NAN], [1e-300]),
+    ("warmup wrong_result", [-0.001, 1.001], [0, 1]),
+    ("replay clip_low", [-0.001, 1.0], [0, 0.999]),
 ]
 NUMBERS = {name: limits for names, *limits in GROUPS for name in names.split()}
 NUMBERS |= {
+    "num_hidden_layers": ([0, 1001], [1, 1000]),
+    "max_position_embeddings": ([0, 2**30 + 1], [1, 2**30]),
     "num_key_value_heads": ([0, 3], [1, 2]),
     "head_dim": ([0, 3], [2]),
     "rope_theta": ([1, NAN], [1.001]),
-    "rms_norm_eps": ([0.0, NAN], [1e-300]),
     "gamma": ([-0.001, 1.001, NAN], [0, 1]),
     "ig_weight": ([NAN, float("inf"), 10**400, True, "1"], [-1, 0, 1e308]),
     "format_penalty": ([-0.001, float("inf")], [0]),
     "newlines_after_think": ([0, 3, True], [1, 2]),
     "max_observation_tokens": ([63], [64]),
-    "time_limit": ([0.0, NAN], [0.001]),
-    "tool_seconds": ([0.0, NAN], [0.001]),
     "temperature": ([-0.001, 0.0005, 100.1, NAN], [0, 100]),
     "top_p": ([0.0, 1.001], [0.001, 1]),
     "top_k": ([-1, 0.5], [0]),
     "presence_penalty": ([NAN, float("inf")], [-2.0, 0]),
-    "seed": ([0.5, True, "0"], [-1, 0]),
-    "question_seed": ([0.5, True, "0"], [-1, 0]),
-    "hops": ([0, 7], [1, 6]),
-    "most_hops": ([0, 7], [1, 6]),
-    "wrong_result": ([-0.001, 1.001], [0, 1]),
     "max_tokens": ([0, 8193], [1, 8192]),
-    "learning_rate": ([0.0, NAN], [1e-300]),
-    "warmup": ([-0.001, 1.001], [0, 1]),
     "clip": ([0.0], [1e-300]),
-    "replay": ([-0.001, 1.0], [0, 0.999]),
     "group": ([1], [2]),
     "minibatches": ([0, 33], [1, 32]),
-    "clip_low": ([-0.001, 1.0], [0, 0.999]),
     "dual_clip": ([1.0], [1.001]),
     "visits": ([3], [4]),
     "IGPOConfig.temperature": ([0.0, 0.0005, NAN], [0.001]),
@@ -319,6 +305,9 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
                 assert getattr(cls(**(CLASSES[cls] | {field.name: value})), field.name) == value
 
 
+LIVE = {"questions": "q.jsonl", "agent": AgentConfig(tools="live")}
+
+
 @pytest.mark.parametrize(
     ("cls", "values", "words"),
     [
@@ -337,12 +326,19 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
         (EvalConfig, {"judge": True, "score": "f1"}, "leave --score out"),
         (EvalConfig, {"agent": AgentConfig(tools="live")}, "give --questions FILE"),
         (EvalConfig, {"questions": "q.jsonl"}, "choose other --tools"),
-        (
-            EvalConfig,
-            {"questions": "q.jsonl", "agent": AgentConfig(tools="live"), "hops": 2},
-            "are of the toy web",
-        ),
+        (EvalConfig, LIVE | {"hops": 2}, "are of the toy web"),
         (EvalConfig, {"answer": "x"}, "belong to --xray"),
+        (EvalConfig, {"group": "x"}, "belong to --xray"),
+        (EvalConfig, LIVE | {"slack": 0}, "are of the toy web"),
+        (SFTConfig, {"replay": 1.0}, "replay must be a number of at least 0 and below 1, got 1.0"),
+        (IGPOConfig, {"temperature": 0.0}, "temperature must be a number above 0, got 0.0"),
+        (
+            AgentConfig,
+            {"top_p": 2.0},
+            "top_p must be a number above 0 and of at most 1 or none, got 2.0",
+        ),
+        (EvalConfig, {"hops": 7}, "hops must be one of 1, 2, 3, 4, 5, 6 or none, got 7"),
+        (AgentConfig, {"model": ["x"] * 999}, "model must be text, got"),
         (SFTConfig, {"max_tokens": 2, "pack_tokens": 1}, "must hold a trajectory"),
         (SFTConfig, {"model": "nowhere"}, "model must be"),
         (IGPOConfig, {"max_context": 2, "pack_tokens": 1}, "must hold a rollout"),
@@ -353,15 +349,16 @@ def test_every_choice_switch_and_text_refuses_what_is_none_of_its_values(cls):
         (IGPOConfig, {"data": "q.jsonl", "tools": "live", "asks": "last"}, "are of the toy web"),
         (
             EvalConfig,
-            {"questions": "q.jsonl", "agent": AgentConfig(tools="live", asks="last")},
+            LIVE | {"agent": AgentConfig(tools="live", asks="last")},
             "are of the toy web",
         ),
         (IGPOConfig, {"judge": True, "outcome": "f1"}, "leave outcome f1 out"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(cls, values, words):
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=words) as caught:
         cls(**values)
+    assert len(str(caught.value)) < 999
 
 
 def test_questions_held_out_by_default_are_128_of_the_toy_web_and_none_of_a_file():

@@ -135,10 +135,11 @@ def summarise(results: Sequence[RunResult], graded_by: str) -> dict:
     ks = [k for k in sorted({2, 4, 8, 16, 32, most}) if 1 < k <= most]
 
     sources = grouped(results, "source").items()
-    means = {}
-    for name in results[0].numbers:
-        numbers = [result.numbers[name] for result in results if name in result.numbers]
-        means[name] = fmean(numbers)
+    numbers: dict[str, list[float]] = {}                    # of the runs that have each
+    for result in results:
+        for name, number in result.numbers.items():
+            numbers.setdefault(name, []).append(number)
+    means = {name: fmean(values) for name, values in numbers.items()}
     endings = Counter(result.termination for result in results)
     errors = Counter(kind for result in results for kind in result.tool_errors)
     right = [result for result in results if result.correct is True]

@@ -1,5 +1,6 @@
 """The numbers of an evaluation and the difference of two: by hand."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -53,6 +54,7 @@ def report_of(table: str, grader="exact match", **more) -> dict:
 )
 def test_wilson_against_known_values(right, n, low, high):
     assert wilson(right, n) == pytest.approx((low, high), abs=6e-5)
+    assert all(str(wilson(0, n)[0]) == "0.0" and wilson(n, n)[1] == 1 for n in range(1, 99))
 
 
 def test_unknown_verdicts_are_neither_right_nor_wrong_and_are_counted():
@@ -132,6 +134,7 @@ mean F1          0.438, of the answer's words
 turns            3.6 per run: 1.8 searches, 1.0 visits
 tokens           225 per run
 seconds          3.50 per run, while other runs share the machine
+right pages      75.0 % of the path visited
 format errors    17.2 % of all turns
 tool errors      2 refused
 browse, all      28.6 % of a run's calls are visits
@@ -150,6 +153,7 @@ def eight_runs() -> list[RunResult]:
         question = Question(name, "Who?", ["Rome"], "10-hop" if name == "p" else "2-hop")
         numbers = dict(zip(names, map(float, numbers), strict=True))
         results.append(RunResult(question, i % 2, ending, None, VERDICTS[verdict], numbers))
+    results[2].numbers["right_pages"], results[3].numbers["right_pages"] = 1.0, 0.5
     results[3] = replace(results[3], tool_errors=["refused", "refused"])
     results[5] = replace(results[5], note="the endpoint\x1b[2J broke")
     results[6] = replace(results[6], note="no verdict in the reply")
@@ -166,10 +170,11 @@ def test_eight_runs_by_hand():
 
 
 def test_the_report_has_pass_at_powers_of_two_and_five_problems():
-    assert list(report_of("a:YYYYYY")["pass_at_k"]) == ["2", "4", "6"]
+    assert list(report_of("a:" + "Y" * 40)["pass_at_k"]) == "2 4 8 16 32 40".split()
     assert "pass@" not in report_text(report_of("a:Y b:N"))
     many = report_text(report_of("a:UUUUUUU", note="no reply"))
-    assert many.count("no reply") == 5 and "and 2 more" in many
+    assert many.count("no reply") == 5 and many.endswith("and 2 more in report.json")
+    assert "x" * 180 in (long := report_text(report_of("a:U", note="x" * 300))) and len(long) < 999
 
 
 # ---------------------------------------------------------------------------------- two evaluations
@@ -189,6 +194,21 @@ def test_the_paired_difference_by_hand():
     assert lines[0].find("IGPO") == row.find("66.7 % [30"), "aligned"
     apart = compare(report_of("p:N q:N"), report_of("p:Y q:Y"))
     assert "B - A: +100.0 points, 95 % interval +100.0 to +100.0\n" in comparison_text(apart, "ab")
+
+
+ONLY_ONE = """\
+ | 10-hop | 100.0 % [20.7, 100.0] of 2 | –
+ | 2-hop | 20.0 % [2.5, 71.2] of 5, 1 unknown | –
+right pages | 75.0 % of the path visited | –
+pass@4 | – | 100.0 % [20.7, 100.0] of 1"""
+
+
+def test_what_only_one_of_two_evaluations_has_is_a_row_too():
+    a = summarise(eight_runs(), "a judge")
+    b = report_of("p:YYNN q:U r:Y s:N z:Y", grader="a judge")
+    lines = re.sub("  +", " | ", comparison_text(compare(a, b), ("SFT", "IGPO"))).splitlines()
+    assert [line for line in lines if "–" in line] == ONLY_ONE.splitlines()
+    assert "graded by | a judge | a judge" in lines and "tool errors | 2 refused | none" in lines
 
 
 def test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_changes_nothing():

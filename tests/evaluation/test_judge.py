@@ -61,6 +61,18 @@ def test_the_temperature_of_the_judge_can_be_set_and_left_out_and_another_one_is
         judge_at(server)
 
 
+def test_the_judge_of_a_command_keeps_its_file_in_the_folder_and_has_time_for_a_thought(tmp_path):
+    with grading(lambda answer: "yes" if "Rome" in answer else "perhaps") as server:
+        judge_at(server)  # sets the address
+        judge = judge_module.make_grader("judge", tmp_path)
+        assert graded(judge, "Italy's Rome") == 1.0
+        with pytest.raises(TooManyFailures, match="6 of the last 7 verdicts"):  # 12 % of 50
+            judge.grade([CAPITAL] * 6, [*"abcdef"])
+    assert (tmp_path / "judge.sqlite").is_file()
+    limits = judge.endpoint.seconds, judge.endpoint.read_seconds, judge.threads
+    assert limits == (900, 300, 8)
+
+
 def test_equal_and_empty_answers_are_not_asked_about_and_all_others_are():
     with serve(says("correct: no")) as server:
         judge = judge_at(server)
@@ -106,7 +118,6 @@ def test_an_answer_that_attacks_the_judge_gets_the_verdict_of_the_judge(answer):
 
 
 BROKEN = {  # tests/tools/test_endpoint.py has more ways to fail
-    "error": (lambda h: h.reply("down", status=500), 5, "status 500: down"),
     "bad request": (lambda h: h.reply("too long", status=400), 1, "status 400"),
     "nonsense": (says("I like trains."), 1, "I like trains."),
 }

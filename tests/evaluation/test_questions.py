@@ -13,8 +13,6 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from minvenus.agent.observation import result_text
 from minvenus.config import ConfigError
@@ -59,24 +57,15 @@ def browsecomp(folder, *rows):
 
 def test_jsonl_and_the_released_form(tmp_path):
     lines = [
-        '{"id": 7, "question": " Capital of Italy? ", "answer": "Rome", "source": 3, "x": 1}',
+        '{"id": 0, "question": " Capital of Italy? ", "answer": "Rome", "source": 3, "x": 1}',
         "",
-        f'{{"question": "羅馬?", "answer": ["a", " b {ALIAS_MARK}c", "a"], "id": "x"}}',
+        f'{{"question": "羅馬?", "answer": ["a", " b {ALIAS_MARK}c", "a"], "pages": ["Ann"]}}',
         RELEASED,
     ]
     first, second, third = read_questions(write(tmp_path, *lines))
-    assert first == Question("7", "Capital of Italy?", ["Rome"], "3")
-    assert second == Question("x", "羅馬?", ["a", "b", "c"])
+    assert first == Question("0", "Capital of Italy?", ["Rome"], "3")
+    assert replace(second, id="x") == Question("x", "羅馬?", ["a", "b", "c"], pages=["Ann"])
     assert replace(third, id="") == Question("", "Who wrote it?", ["Ada", "Ada King"], "web_qa")
-
-
-def test_a_question_may_name_its_right_pages(tmp_path):
-    record = {"question": "Pet?", "answer": "cat", "pages": ["Ann", "Bob"]}
-    [question] = read_questions(write(tmp_path, record))
-    assert question.pages == ["Ann", "Bob"]
-    for pages in ([], "Ann", ["Ann", 3], {"Ann": 1}):
-        with pytest.raises(ConfigError, match=r"line 1.*list of texts"):
-            read_questions(write(tmp_path, record | {"pages": pages}))
 
 
 def test_right_pages_of_a_file_are_known_with_an_almanac_that_has_them(tmp_path):
@@ -92,7 +81,7 @@ def test_right_pages_of_a_file_are_known_with_an_almanac_that_has_them(tmp_path)
     done = SimpleNamespace(question=question, turns=[turn, turn])
     labels = [["failed", "right"], ["failed", "repeated"]]
     assert source.visits([done]) == ([labels], [1])
-    assert source.immediate
+    assert source.immediate and source.max_turns(question) == 200
 
     other = open_questions(path, f"folder:{tmp_path / 'docs'}")
     assert other.visits([done]) == ([[[], []]], [None]), "other tools have other addresses"
@@ -145,21 +134,13 @@ def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(t
     assert one.startswith("first-") and two.startswith("second-"), "people read them"
 
 
-texts = st.text(min_size=1, max_size=20).filter(
-    lambda text: text.strip() and ALIAS_MARK not in text
-)
-
-
-@given(st.lists(st.tuples(texts, st.lists(texts, min_size=1, max_size=3)), min_size=1, max_size=6))
-@example([("???", ["x"]), ("Who founded Rome? And why, and when?", ["x"]), ("谁？" * 90, ["x"])])
-def test_every_question_comes_back_once_in_order_with_an_id_that_fits_a_line_a_flag_and_a_file_name(
-    tmp_path_factory, rows
-):
-    records = [{"question": text, "answer": answers} for text, answers in rows]
-    read = read_questions(write(tmp_path_factory.mktemp("q"), *records))
-    assert [q.text for q in read] == [text.strip() for text, _ in rows]
-    assert len({q.id for q in read}) == len(rows)
-    assert all(len(q.id) <= 51 and not set(q.id) & set(" /\\\n\t'\"") for q in read)
+def test_every_question_has_an_id_that_fits_a_line_a_flag_and_a_file_name(tmp_path):
+    texts = ["???", "Who founded Rome? And why, and when?", "谁？" * 90, 'a/b\t"c"\n\\ d\'s']
+    records = [{"question": text, "answer": "x"} for text in texts]
+    questions = read_questions(write(tmp_path, *records))
+    assert [q.text for q in questions] == texts
+    assert len({q.id for q in questions}) == len(texts)
+    assert all(len(q.id) <= 51 and not set(q.id) & set(" /\\\n\t'\"") for q in questions)
 
 
 # ----------------------------------------------------------------------------------------- refusals
@@ -179,6 +160,9 @@ def refused(path, *words):
         ('{"question": "x", "answer": " <|answer_split|> "}', "non-blank answer"),
         ('{"question": "x", "answer": ["a", 4]}', "list of texts"),
         ('{"question": "x", "answer": "y", "id": "q"}', "there twice"),
+        ('{"question": "x", "answer": "y", "pages": []}', "list of texts"),
+        ('{"question": "x", "answer": "y", "pages": "Ann"}', "list of texts"),
+        ('{"question": "x", "answer": "y", "pages": ["Ann", 3]}', "list of texts"),
         ('{"question": "half \\ud83d?", "answer": "y"}', "half a surrogate pair"),
         ('{"question": "x", "answer": ["y", "\\ude00"], "id": "r"}', "half a surrogate pair"),
         ('{"question": "x", "answer": "y", "id": "\\ude00"}', "half a surrogate pair"),
@@ -250,10 +234,9 @@ def test_the_toy_web_knows_its_right_pages_and_other_tools_are_closed():
     web = open_questions(None, "toyweb", hops=3)
     done = SimpleNamespace(question=web.held_out[0], turns=[])
     assert web.visits([done]) == ([[]], [3])
-    other = QuestionSource([], tools=Mock())
-    assert other.visits([SimpleNamespace(question=None, turns=[1, 2])]) == ([[[], []]], [None])
-    other.close()
-    other.tools.close.assert_called_once_with()
+    tools = Mock()
+    QuestionSource([], tools=tools).close()
+    tools.close.assert_called_once_with()
 
 
 def test_a_question_that_comes_twice_in_a_step_has_a_second_name():

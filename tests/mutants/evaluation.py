@@ -107,7 +107,7 @@ MUTANTS = (
     mutant(
         54,
         "runs that have ended are lost when the evaluation stops",
-        SAVED + "test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved[False]",
+        SAVED + "test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved",
         RESULTS + "make_runs",
         "results.add(running.pop(episode), rollout, right_share(source, rollout))",
         "result_of(rollout_to_json(rollout) | "

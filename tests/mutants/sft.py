@@ -3,10 +3,11 @@ about them (49, 50)."""
 
 from tests.mutants.mutant import mutant
 
-LOSS = "train/test_sft.py::"
-LOSS += "test_the_numbers_of_a_step_are_those_of_plain_forwards"
-JUDGED = "sft/test_command.py::"
-JUDGED += "test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart"
+LOSS = "train/test_sft.py::test_the_numbers_of_a_step_are_those_of_plain_forwards"
+JUDGED = (
+    "sft/test_command.py::"
+    "test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart"
+)
 
 MUTANTS = (
     mutant(

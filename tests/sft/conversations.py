@@ -6,8 +6,16 @@ import json
 from hypothesis import strategies as st
 
 WORDS = [
-    *("Rome", "the museum", "who's who", "東京 駅", "a [b] (c)", 'say "hi"', "x < y", "two\nlines"),
-    *("<summary>", "\ud83d"),
+    "Rome",
+    "the museum",
+    "who's who",
+    "東京 駅",
+    "a [b] (c)",
+    'say "hi"',
+    "x < y",
+    "two\nlines",
+    "<summary>",
+    "\ud83d",
 ]
 words = st.sampled_from(WORDS)
 queries = st.lists(st.sampled_from(["a", "b", "c", " a "]), min_size=1, max_size=2)
@@ -76,38 +84,44 @@ A = call("search", query=["a"])
 IS_A = search_turn("a", thought="x")
 INVALID = ["", A, think("x"), "<think>open", "<think>open" + A]
 INVALID += [think("x") + A + "<answer>x</answer>"]
-TURNS = [  # a turn before the last, and what cleaning makes of it
-    (think("x") + call(" Search ", query=["a"]), IS_A),
-    (think("x") + call("search", query=["a", "", " "]), IS_A),
-    (think("x") + call("search", queries=["wrong"], query=[" ", "a"]), IS_A),
-    (think("x") + call("search", queries="a", query=[]), IS_A),
+CALLS = [  # a turn before the last after its thought, and what cleaning makes of the turn
+    (call(" Search ", query=["a"]), IS_A),
+    (call("search", query=["a", "", " "]), IS_A),
+    (call("search", queries=["wrong"], query=[" ", "a"]), IS_A),
+    (call("search", queries="a", query=[]), IS_A),
     (
-        think("x") + call("visit", url="u", urls=["wrong"], goal=["g", "h"]),
+        call("visit", url="u", urls=["wrong"], goal=["g", "h"]),
         visit_turn("u", goal="g", thought="x"),
     ),
-    (think("x") + call("visit", links=["u"], goal="g"), visit_turn("u", goal="g", thought="x")),
-    (think("x") + A + call("search", query=["b"]), IS_A),
-    (think("x") + think("y") + A, IS_A),
+    (call("visit", links=["u"], goal="g"), visit_turn("u", goal="g", thought="x")),
+    (A + call("search", query=["b"]), IS_A),
+    (think("y") + A, IS_A),
+    (call("search", query=[" "]), None),
+    (call("visit", url=["u"]), None),
+    (call("visit", url=["u"], goal=" "), None),
+    (call("search", query=["<answer>"]), None),
+    ("<tool_call>{</tool_call>", None),
+    ('<tool_call>{"name": "search", "arguments": "a"}</tool_call>', None),
+]
+TURNS = [  # whole turns
+    *((think("x") + text, result) for text, result in CALLS),
     ("Hm. " + search_turn("a 東京") + " Done.", search_turn("a 東京")),
     (A + think("x"), IS_A),
     (think("x <tool_response> y") + A, search_turn("a", thought="x  y")),
     ("<THINK>x</Think><Tool_Call>{name: 'search', arguments: {query: 'a',}}</TOOL_CALL>", IS_A),
-    (think("x") + call("search", query=[" "]), None),
-    (think("x") + call("visit", url=["u"]), None),
-    (think("x") + call("visit", url=["u"], goal=" "), None),
-    (think("x") + call("search", query=["<answer>"]), None),
     (think(" ") + A, None),
-    (think("x") + "<tool_call>{</tool_call>", None),
-    (think("x") + '<tool_call>{"name": "search", "arguments": "a"}</tool_call>', None),
 ]
-FINALS = [  # the last turn, and what cleaning makes of it
+ANSWERS = [  # the last turn after its thought, and answer and thought that cleaning makes of it
+    ("<answer>a</answer> or <answer>b</answer>", ("b", "t")),
+    ("<answer>a</answer> or <answer>b", ("a", "t")),
+    ("<answer>x <answer>a</answer></answer>", ("a", "t")),
+    ("<summary>s</summary><answer>a</answer>", ("a", "t\n\ns")),
+    ("<answer>s</answer><summary>s</summary>", ("s", "t\n\ns")),
+    ("<answer><summary>s</summary></answer>", ("s", "t")),
+]
+FINALS = [
+    *((think("t") + text, answer_of(*result)) for text, result in ANSWERS),
     (answer_of("Rome"), answer_of("Rome")),
-    (think("t") + "<answer>a</answer> or <answer>b</answer>", answer_of("b", "t")),
-    (think("t") + "<answer>a</answer> or <answer>b", answer_of("a", "t")),
-    (think("t") + "<answer>x <answer>a</answer></answer>", answer_of("a", "t")),
-    (think("t") + "<summary>s</summary><answer>a</answer>", answer_of("a", "t\n\ns")),
-    (think("t") + "<answer>s</answer><summary>s</summary>", answer_of("s", "t\n\ns")),
-    (think("t") + "<answer><summary>s</summary></answer>", answer_of("s", "t")),
     (
         think("t <summary>s</summary>") + "<summary>s</summary><answer>a</answer>",
         answer_of("a", "t s"),
@@ -128,8 +142,13 @@ FINALS = [  # the last turn, and what cleaning makes of it
 ODD_TURNS = INVALID + [turn for turn, _ in TURNS]
 observations = st.sampled_from(
     [
-        *(observation(), observation() + "\n", "bare text", "<tool_response></tool_response>"),
-        *(observation("</tool_response>"), observation(""), "<tool_response>\n</tool_response>"),
+        observation(),
+        observation() + "\n",
+        "bare text",
+        "<tool_response></tool_response>",
+        observation("</tool_response>"),
+        observation(""),
+        "<tool_response>\n</tool_response>",
     ]
 )
 

@@ -76,14 +76,16 @@ def test_a_turn_with_a_tool_that_does_not_exist_goes_with_its_observation():
 
 
 def test_one_wrong_call_among_several_removes_a_clean_turn_and_is_ignored_in_a_raw_one():
-    both = think("two") + call("search", query=["a"]) + call("google_maps", q=1)
+    both = think("two") + call("search", query=["a"]) + call("maps") + call("python") + call("maps")
     out, _, counts = clean(conversation("Where?", both, observation(), answer_of()))
-    assert len(out["messages"]) == 3 and counts["pruned_tool_name_counts/google_maps"] == 1
+    assert len(out["messages"]) == 3 and counts["pruned_tool_turns_removed"] == 1
+    assert [counts[f"pruned_tool_name_counts/{name}"] for name in ("maps", "python")] == [2, 1]
     out, _, _ = clean(raw("Where?", both, observation(), answer_of()))
     assert contents(out)[2] == search_turn("a", thought="two")
 
 
 ADDRESSES = [{"links": ["u", "u"]}, {"page": " u "}, {"query": "u"}, {"url": [], "uri": "u"}]
+ADDRESSES += [{name: "u"} for name in ("urls", "uris", "link", "pages", "queries")]
 
 
 @pytest.mark.parametrize(
@@ -242,17 +244,13 @@ DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "trajectories"
 TURNS = {"sft_0000": 25, "sft_0001": 18, "sft_0007": 44}
 
 
-def trajectory(name):
-    path = DATA / f"{name}.json"
-    if not path.exists():
-        pytest.skip(f"the trajectory is not at {path}")
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
 @pytest.mark.parametrize("form", ["clean", "raw"])
 @pytest.mark.parametrize("name", TURNS)
 def test_real_trajectories_pass_with_all_their_turns_and_one_nested_answer_is_repaired(name, form):
-    record = source = trajectory(name)
+    path = DATA / f"{name}.json"
+    if not path.exists():
+        pytest.skip(f"the trajectory is not at {path}")
+    record = source = json.loads(path.read_text(encoding="utf-8"))
     if form == "raw":
         meta = {"question": record["question"], "answer": record["gt"]}
         source = {"meta": meta, "messages": record["messages"][1:]}

@@ -3,6 +3,7 @@ documents, Parquet."""
 
 import json
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -11,7 +12,7 @@ import pytest
 from minvenus.config import ConfigError
 from minvenus.files import claimed
 from minvenus.sft import __main__ as command
-from minvenus.sft.__main__ import CleanConfig, run
+from minvenus.sft.__main__ import CleanConfig, input_files, run
 from minvenus.sft.dataset import load
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import UNKNOWN
@@ -60,7 +61,9 @@ def test_the_command_worked_by_hand(tmp_path, capsys):
     terminal = capsys.readouterr()
     stats = json.loads((tmp_path / "out" / "stats.json").read_text())
     assert json.loads(terminal.out) == stats
-    assert stats["settings"]["in_"] == source and stats["files"] == [source]
+    settings = asdict(CleanConfig(source, str(out)))
+    assert stats["settings"] == settings and stats["files"] == [source]
+    assert [settings[x] for x in ("prompt_mode", "correct", "seed")] == ["template", "off", 42]
     names = ["source", "bad_lines", "stage2_valid", "stage3_correct", "final_resampled"]
     assert [stats["rows"][name] for name in names] == [7, 2, 3, 3, 8]
     assert stats["drop_reasons"] == {"missing_question_or_gt": 1, "last_message_not_assistant": 1}
@@ -111,6 +114,9 @@ def test_a_json_file_is_one_record_over_many_lines(tmp_path, given):
     stats = run(CleanConfig(str(tmp_path / "in" / given), str(tmp_path / "out.jsonl")))
     assert [row["question"] for row in read(tmp_path / "out.jsonl")] == ["A"]
     assert stats["rows"].get("bad_lines", 0) == stats["rows"]["source"] - 1 == (given == "")
+    for name in ("c.jsonl", "train-c.parquet"):  # the kinds of files that come first
+        (tmp_path / "in" / name).touch()
+        assert [file.name for file in input_files(str(tmp_path / "in"))] == [name]
 
 
 # ---------------------------------------------------------------------------------- what goes wrong
@@ -209,6 +215,7 @@ def test_the_judge_keeps_only_what_is_correct_and_counts_unknown_verdicts_apart(
     reasons = [("judge_could_not_tell", 2), ("answer_not_correct", 1)]
     assert [*stats["drop_reasons"].items()] == reasons, "the most frequent first"
     assert stats["rows"]["stage2_valid"] == 4 and stats["rows"]["stage3_correct"] == 1
+    assert stats["turn_buckets"] == {"<=50": 1}
     make_grader.assert_called_once_with("judge", tmp_path / "out")
     make_grader.return_value.close.assert_called_once_with()
 
