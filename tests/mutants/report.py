@@ -81,7 +81,8 @@ MUTANTS = (
         48,
         "a number compared up to a percent",
         CHANGED_FILE,
-        ("minvenus.report.saved:rounded", "9)", "2)"),
+        ("minvenus.report.saved:differ", "rounded(stored, 9)", "rounded(stored, 2)"),
+        ("minvenus.report.saved:differ", "rounded(computed, 9)", "rounded(computed, 2)"),
     ),
     mutant(
         48,
