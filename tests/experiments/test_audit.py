@@ -113,6 +113,7 @@ def saved_run(folder, *batches, **changes):
 
 
 def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
+    (tmp_path / "gone").mkdir()
     config = saved_run(tmp_path, batch(step=1))
     first, unscored = audit.main(config).split("\n\n")
     assert first.startswith(
@@ -132,6 +133,7 @@ def test_the_web_is_that_of_the_question_seed_and_0_is_one(tmp_path):
     own = audit.main(saved_run(tmp_path, batch()))
     assert audit.main(saved_run(tmp_path, seed=5, question_seed=None)) == own
     assert audit.main(saved_run(tmp_path, seed=5, question_seed=0)) != own
+    assert audit.main(saved_run(tmp_path, hops=3)) != own
 
 
 def opens(*calls, last=None):
@@ -173,6 +175,12 @@ def test_both_numbers_of_a_batch_worked_by_hand():
     assert numbers in audit.audit_batch(saved(rollouts, logprobs), WEB)
 
 
+def test_rollouts_that_nobody_scored_have_no_gains_and_no_correlations():
+    text = audit.audit_batch(batch(Recipe(use_gain=False)), WEB)
+    numbers = "progress not known (at most not known), R^2 of summed gains and outcome not known\n"
+    assert text.startswith("step 1: 2 rollouts\nrank ") and numbers in text
+
+
 def test_probes_are_turns_without_news_and_are_scored_before_and_after_training(monkeypatch):
     case = ToyWeb(1000, hops=4).case("test-0")
     first, second = case.path[:2]
@@ -187,6 +195,7 @@ def test_probes_are_turns_without_news_and_are_scored_before_and_after_training(
     assert again == call_text(f" own {first}", f"page {first}") and pets[0] in seen.split()
     call, seen = probes["an unrelated page"]
     assert not any(f"page {title}" in call or f"page {title} " in seen for title in case.path)
+    assert f"own {first}" not in call and case.relations[1] in call, "read for the second hop"
     last = ToyWeb(1000, hops=4, asks="last").case("test-0")
     query, _ = audit.probe_turns(last)["the answer in a query"]
     assert query == call_text(f" pet {case.relations[-1]} {pets[-1]}")
@@ -250,18 +259,20 @@ def test_the_start_is_probed_and_where_there_are_later_rollouts_the_newest_check
     assert seen == probed, "under the run's own recipe, on its own questions"
 
 
-def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("hops", "context"), [(2, 768), (5, 960)])
+def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch, hops, context):
     (tmp_path / "config.json").write_text(json.dumps(ModelConfig.preset("tiny").to_hf()))
 
     def run(script, **settings):
         config = parse_flags(IGPOConfig, flags_of(settings))
         assert (script, config.model, config.steps) == ("train_igpo.py", str(tmp_path), 1)
-        assert (config.questions * config.group, config.hops, config.slack) == (256, 5, 2)
+        assert (config.questions * config.group, config.hops, config.slack) == (256, hops, 2)
+        assert (config.max_context, config.pages, config.seed) == (context, 8192, 1000)
         assert (config.recipe, config.asks) == (Recipe(), "last")
         saved_run(Path(config.out), batch())
 
     monkeypatch.setattr(audit, "run", run)
-    text = audit.main(AuditConfig(model=str(tmp_path), hops=5, asks="last"))
+    text = audit.main(AuditConfig(model=str(tmp_path), hops=hops, asks="last"))
     assert text.startswith("step 1: 2 rollouts")
 
 
