@@ -101,7 +101,7 @@ MUTANTS = (
     mutant(
         48,
         "recipes that disagree on a number share its line",
-        "report/test_xray.py::test_recipes_that_agree_on_a_number_share_its_line",
+        "report/test_xray.py::test_the_page_word_for_word",
         "minvenus.report.turn_card:arithmetic",
         "recipes.setdefault(step, [])",
         "recipes.setdefault(next((s for s in recipes if s.id == step.id), step), [])",

@@ -127,6 +127,23 @@ def xray(folder, batch: SavedBatch, **options) -> Path:
 # ----------------------------------------------------------------------------------- reading a page
 
 
+PAGES = Path(__file__).parents[1] / "fixtures" / "pages"
+
+
+def words_of(path) -> str:
+    """Everything that a page says, an element on each line, with its kind."""
+    lines = []
+    for element in ET.parse(path).getroot().iter():
+        words = " ".join((element.text or "").split())
+        tag = element.tag.rpartition("}")[2]
+        kind = " ".join(filter(None, (tag, element.get("class"), element.get("open"))))
+        if tag == "tr":
+            words = " | ".join(cell.text or "" for cell in element)
+        if tag not in ("style", "th", "td") and (words or element.get("class")):
+            lines.append(f"{kind}: {words}".rstrip() + "\n")
+    return "".join(lines)
+
+
 class Part:
     """An element of a page, and what is inside it. Every page is well-formed XML, too."""
 

@@ -22,7 +22,8 @@ from minvenus.types import Question
 from tests.agent import scripted
 from tests.report.examples import BROKEN, TOKENIZER, Part, answer, rollout, search, visit
 
-MADE = rollout([search("a"), search("a"), visit("p"), BROKEN, visit("q"), answer("cat")])
+MADE = rollout([search("a"), search("a"), visit("p"), BROKEN, visit("q"), answer("cat")],
+               question=replace(scripted.QUESTION, answers=["cat", "kitten"]))
 LEAD_IN = Recipe(lead_in="Answer.")
 
 
@@ -83,6 +84,7 @@ def test_a_scored_trajectory_has_beliefs_and_gains_but_nothing_that_needs_a_grou
     page = shown(tmp_path, rollout_to_json(MADE), scorer=SCORER)
     turns = [turn.numbers("paper") for turn in page.all("turn")]
     assert [turn.get("gain") for turn in turns] == [None, None, gains[0], None, gains[1], None]
+    assert page.facts["true answer"] == "cat", "which was scored"
     paid = [gains[0], gains[0], gains[0], "-1", gains[1], None]
     assert [turn.get("reward r") for turn in turns] == paid
     assert {name for turn in turns for name in turn} == {"gain", "reward r"}
@@ -92,9 +94,13 @@ def test_a_scored_trajectory_has_beliefs_and_gains_but_nothing_that_needs_a_grou
 
 
 def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
-    scorer = replace(SCORER, answer="a small dog")
-    page = shown(tmp_path, rollout_to_json(MADE), scorer=scorer)
+    scorer = replace(SCORER, answer=" a small dog\n")
+    page = shown(tmp_path, rollout_to_json(MADE) | {"exact_match": True}, scorer=scorer)
     assert page.facts["true answer"] == "a small dog"
+    assert "log P(answer) according toa model" in (tmp_path / "xray.html").read_text().replace(
+        "</dt><dd>", ""
+    )
+    assert "outcome 1" in page.all("rollout")[0][0].words
     tokens = len(TOKENIZER.encode_untrusted("a small dog"))
     assert page.words.count(f"token {tokens} = ") == 3, "of three V"
     assert f"token {tokens + 1}" not in page.words

@@ -1,6 +1,5 @@
 """The content of an X-ray: its turns, its numbers, and a size that is bounded."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -17,6 +16,7 @@ from tests.igpo.strategies import flat
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
+    PAGES,
     Part,
     answer,
     group_of_four,
@@ -26,6 +26,7 @@ from tests.report.examples import (
     saved_batch,
     search,
     visit,
+    words_of,
     xray,
 )
 from tests.report.test_curves import SVG
@@ -62,15 +63,32 @@ def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
         assert shown.texts("chip")[::6] == chips
 
 
-def test_recipes_that_agree_on_a_number_share_its_line(tmp_path):
-    head, gain, *rows = Part.of(xray(tmp_path, group_of_four())).all("turn")[1].rows()
-    assert head == ["number", "value", "recipe", "formula", "made of"]
-    paid = "paper, released, raw_ig, uncentred"
-    assert [gain[0], *gain[2:4]] == ["gain", paid, "IG = V after − V before [P eq.3]"]
-    assert re.fullmatch("V after turn 2 = .*; V of the question = .*", gain[4])
-    shared = [(name, recipes) for name, _, recipes, _, _ in rows]
-    assert shared[:2] == [("reward r", paid), ("reward r", "grpo")]
-    assert [recipes for name, recipes in shared if name == "advantage A"] == PAPER_FIRST
+def small_batch():
+    """Three rollouts that have a number of every kind: shared and lone penalties, a search without
+    a visit after it, a malformed answer, a second group; under a recipe unlike the named ones."""
+    turns = [
+        [search(), BROKEN, visit(), search(), BROKEN],
+        [search(), search(), visit(), visit("Ada"), answer()],
+        [visit(), answer("dog")],
+    ]
+    logprobs = [
+        [[-4.0, -3.0], None, None, [-1.5, -2.0], [-2.0]],
+        [[-4.0], None, None, [-2.25], [-0.75]],
+        [[-3.0], [-3.5]],
+    ]
+    made = [rollout(texts) for texts in turns]
+    recorded = {"malformed": True, "tool_error": "timeout", "discarded": ["duplicate", "too long"]}
+    first = replace(made[0].turns[0], **recorded)  # whatever its text says
+    made[0] = replace(made[0], turns=[first, *made[0].turns[1:]])
+    run = Recipe(normalize="joint", format_penalty=0.5, ig_weight=0.5, gamma=0.5)
+    batch = saved_batch(made, [3, 3, 4], [0.0, 1.0, 0.25], run, logprobs)
+    return replace(batch, gain_policy="reference")
+
+
+def test_the_page_word_for_word(tmp_path):
+    """Where it should say something else: python -m tests.report.write_pages"""
+    shown = words_of(xray(tmp_path, small_batch()))
+    assert shown == (PAGES / "xray.txt").read_text("utf-8")
 
 
 def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
@@ -153,20 +171,6 @@ def test_the_toy_web_is_said_in_english_beside_its_own_words(tmp_path):
     assert opened.endswith(" boss Eve twin Ida.\n(Bob: pet cat, boss Eve, twin Ida)")
 
 
-def test_what_was_recorded_of_a_turn_is_shown_whatever_its_text_says(tmp_path):
-    made = rollout([search(), answer()])
-    recorded = replace(made.turns[0], malformed=True, tool_error="timeout", discarded=["duplicate"])
-    made = replace(made, turns=[recorded, made.turns[1]])
-    batch = saved_batch([made], [0], [1.0], Recipe.paper())
-    first, last = Part.of(xray(tmp_path, batch)).all("turn")
-    assert first.texts("notice") == [
-        "✗ malformed: recorded as malformed when it was sampled",
-        "the tool reported an error: timeout",
-        "attempts thrown away: duplicate",
-    ]
-    assert not last.all("notice")
-
-
 # ------------------------------------------------------------------ size, hostile text and refusals
 
 
@@ -187,9 +191,12 @@ def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refus
 ):
     with pytest.raises(ConfigError, match="has no group 3; it has 0"):
         xray(tmp_path, group_of_four(), group="3")
-    monkeypatch.setattr("minvenus.report.xray.LARGEST", 1000)
     with pytest.raises(ConfigError, match="training batch with its own numbers: leave out the mod"):
         xray(tmp_path, group_of_four(), scorer=SCORER)
+    size = len(xray(tmp_path, group_of_four()).read_text(encoding="utf-8"))
+    monkeypatch.setattr("minvenus.report.xray.LARGEST", size)
+    xray(tmp_path, group_of_four())
+    monkeypatch.setattr("minvenus.report.xray.LARGEST", size - 1)
     with pytest.raises(ConfigError, match="too many rollouts for one page: choose one --group"):
         xray(tmp_path, group_of_four())
 
@@ -197,4 +204,5 @@ def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refus
 def test_the_default_name_of_a_page_fits_a_file_system_and_tells_groups_apart():
     first, second = [default_page("a.jsonl", "问x" * 200 + end).name for end in "12"]
     assert len(first.encode()) <= 255 and first != second
-    assert str(default_page("runs/a/rollouts/b.jsonl", "q")) == "runs/xray/a-b-q.html"
+    page = default_page("home/runs/two/a/rollouts/b.jsonl", "q")
+    assert str(page) == "runs/xray/two-a-b-q.html"
