@@ -1,5 +1,6 @@
 """The comparison: what its methods are, what it refuses, in which order it runs, and its plan."""
 
+import html
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -105,6 +106,28 @@ def test_the_lab_gives_a_method_the_same_recipe():
         assert CompareConfig().methods.count(recipe) == 1, "the comparison has all five, changed"
 
 
+def test_without_flags_it_is_the_comparison_that_the_page_shows():
+    """And with a preset the one that is planned in docs/experiment.md: hops, the lowest share of
+    wrong results, steps, runs, starts, methods."""
+    page = (Path(__file__).parents[2] / "docs" / "comparison.html").read_text(encoding="utf-8")
+    facts = dict(re.findall("<dt>([^<]*)</dt><dd>([^<]*)</dd>", html.unescape(page)))
+    for name, setting in compare.plan_of(CompareConfig()).items():
+        assert facts[name] == str(setting)
+    sizes = {}
+    for name in PRESETS:
+        c = parse_flags(CompareConfig, ["--preset", name], presets=PRESETS)
+        count = len(c.methods.split(","))
+        sizes[name] = (c.hops, c.wrong_result, c.steps, c.seeds, c.checkpoints, count, c.asks)
+    assert sizes == {
+        "methods": (4, 0.5, 40, 15, 5, 5, "every"),
+        "penalty": (4, 0.5, 40, 15, 5, 5, "every"),
+        "last": (4, 0.5, 40, 15, 5, 3, "last"),
+        "sparse": (5, 0.7, 60, 10, 5, 5, "every"),
+        "rates": (4, 0.5, 40, 3, 3, 25, "every"),
+        "ablations": (4, 0.5, 40, 10, 5, 19, "every"),
+    }
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_are_settings_with_fresh_seeds_and_folders_of_their_own(
     preset, monkeypatch, capsys
@@ -194,6 +217,7 @@ def test_runs_of_one_number_have_the_same_start_questions_and_sampling_seed_in_e
             assert Path(flags["--model"]) == folder / start / "checkpoints/step-00000005/model"
             assert (flags["--question-seed"], flags["--seed"]) == (f"{7 + i}", f"{70 + i}")
             assert (flags["--asks"], flags["--steps"]) == (asks, "4")
+            assert flags["--max-context"] == f"{192 * hops}"
 
 
 # --------------------------------------------------------------------------------------- the plan

@@ -304,7 +304,7 @@ MUTANTS = (
         51,
         "the test of a difference counts runs of one start as starts",
         "experiments/test_results.py::"
-        "test_all_runs_of_a_start_are_one_number_in_the_test_of_a_difference",
+        "test_two_tables_of_differences_are_of_the_start_checkpoints",
         "minvenus.experiments.results:tested_differences",
         "start_means(differences, checkpoints)",
         "differences",
