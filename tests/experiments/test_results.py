@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from minvenus.experiments.results import line, read_curves, tables
+from minvenus.experiments.results import PLOTS, line, page_of, read_curves, tables
+from tests.report.examples import PAGES, words_of
 
 # --------------------------------------------------------------------------------- curves, tables
 
@@ -120,6 +121,18 @@ def test_what_is_compared_with_what(methods, differences):
     for title, _, difference, *_ in paired[1:]:
         method, other = title.split(" minus ")
         assert difference == f"{accuracies[method] - accuracies[other]:.3f}"
+
+
+def small_page() -> str:
+    runs = {"grpo": [run(0.2, 0.2), run(0.5, 0.3)], "paper / prob": [run(0.6, 0.4)] * 2}
+    for curves in (*runs["grpo"], *runs["paper / prob"]):
+        curves |= {metric: curves.get(metric, {}) for metric in PLOTS} | {"gain_right": {4: 0.5}}
+    return page_of(runs, tables(runs, 2, 4), {"seeds": 2, "steps": 4})
+
+
+def test_the_page_word_for_word():
+    """Where it should say something else: python -m tests.report.write_pages"""
+    assert words_of(small_page()) == (PAGES / "comparison.txt").read_text("utf-8")
 
 
 def test_a_line_is_over_the_steps_that_every_run_has_and_a_method_without_one_keeps_its_place():

@@ -130,10 +130,10 @@ def xray(folder, batch: SavedBatch, **options) -> Path:
 PAGES = Path(__file__).parents[1] / "fixtures" / "pages"
 
 
-def words_of(path) -> str:
+def words_of(document: str) -> str:
     """Everything that a page says, an element on each line, with its kind."""
     lines = []
-    for element in ET.parse(path).getroot().iter():
+    for element in ET.fromstring(document).iter():
         words = " ".join((element.text or "").split())
         tag = element.tag.rpartition("}")[2]
         kind = " ".join(filter(None, (tag, element.get("class"), element.get("open"))))

@@ -58,7 +58,7 @@ def every_number(run):
     row = {name: (i + 1) / 64 for i, name in enumerate(names)} | {"gain_mean": 0.0}
     del row["outcome"]
     log(run, [row, {"turns": 3.0} | row], evaluate_questions=8)
-    return write_run_page(run)
+    return write_run_page(run).read_text(encoding="utf-8")
 
 
 def test_the_page_word_for_word(tmp_path):

@@ -87,8 +87,8 @@ def small_batch():
 
 def test_the_page_word_for_word(tmp_path):
     """Where it should say something else: python -m tests.report.write_pages"""
-    shown = words_of(xray(tmp_path, small_batch()))
-    assert shown == (PAGES / "xray.txt").read_text("utf-8")
+    document = xray(tmp_path, small_batch()).read_text(encoding="utf-8")
+    assert words_of(document) == (PAGES / "xray.txt").read_text("utf-8")
 
 
 def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
