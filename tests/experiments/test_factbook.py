@@ -169,7 +169,7 @@ def test_three_countries_of_ten_are_held_out_and_nine_questions_of_a_kind_may_en
 
 
 def test_the_folder_has_pages_questions_demonstrations_and_what_was_dropped(source, tmp_path):
-    config = FactbookConfig(source=str(source), out=str(tmp_path / "out"), demonstrations=4)
+    config = FactbookConfig(source=str(source), out=str(tmp_path / "out"), demonstrations=40)
     main(config)
     out = tmp_path / "out"
     before = {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
@@ -181,16 +181,18 @@ def test_the_folder_has_pages_questions_demonstrations_and_what_was_dropped(sour
     tools = Almanac(out / "pages")
     assert tools.titles("bria")[0] == "Bria"
     assert tools.visit("Cora", "").text.startswith("Cora\ncapital: Cort\n")
-    assert manifest["demonstrations"] == 4
+    assert manifest["demonstrations"] == 40
     for name in ("train", "test"):
         questions = read_questions(out / f"{name}.jsonl")
         assert manifest[name] == Counter(str(len(question.pages)) for question in questions)
-    training = {question.text for question in read_questions(out / "train.jsonl")}
-    for line in (out / "demonstrations.jsonl").read_text().splitlines():
+    training = [question.text for question in read_questions(out / "train.jsonl")]
+    lines = (out / "demonstrations.jsonl").read_text().splitlines()
+    assert len(set(lines)) > len(training), "a question again, but with other mistakes"
+    for i, line in enumerate(lines):
         messages = json.loads(line)["messages"]
         ids, sampled, _ = stream(messages, Tokenizer.tiny())
         assert len(ids) == len(sampled) and any(sampled)
-        assert messages[1]["content"] in training
+        assert messages[1]["content"] == training[i % len(training)]
 
 
 def test_questions_of_one_two_and_three_hops_take_turns():

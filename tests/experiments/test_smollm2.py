@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from minvenus.agent.prompt import read_format
-from minvenus.config import ConfigError, ModelConfig
+from minvenus.config import ConfigError, ModelConfig, read_json
 from minvenus.experiments.factbook import LEAD_IN, SYSTEM
 from minvenus.experiments.gguf import F32, Q4_1, Q8_0, read_gguf
 from minvenus.experiments.smollm2 import SmolLM2Config, halves_in_order, main
@@ -18,8 +18,8 @@ HIDDEN, HEADS, KV_HEADS, INNER, LAYERS = 64, 2, 1, 96, 2
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 SPARE = [f"<code_{i}>" for i in range(14)]
 MISSING = sorted(BYTE_SYMBOLS)[:3]  # bytes that the file's vocabulary lacks
-TOKENS = [*CONTROL, *SPARE, *sorted(BYTE_SYMBOLS)[3:], "th", "the"]
-MERGES = ["t h", "th e"]
+TOKENS = [*CONTROL, *SPARE, *sorted(BYTE_SYMBOLS)[3:], "th", "12", "the"]
+MERGES = ["t h", "1 2", "th e"]
 
 
 def text(value: str) -> bytes:
@@ -172,7 +172,8 @@ def test_the_shape_is_that_of_a_llama_with_tied_embeddings(converted):
     prompt_format = read_format(folder / "model")
     assert (prompt_format.prompt, prompt_format.lead_in) == (SYSTEM, LEAD_IN)
     limits = "max_turns max_context max_new_tokens max_observation_tokens temperature top_p top_k"
-    values = [getattr(prompt_format, name) for name in (limits + " presence_penalty retries").split()]
+    limits += " presence_penalty retries"
+    values = [getattr(prompt_format, name) for name in limits.split()]
     assert values == [12, 1536, 96, 256, 1.0, 1.0, 0, 0.0, 0]
 
 
@@ -181,7 +182,8 @@ def test_tokens_and_merges_come_through_and_spare_tokens_are_tags_and_missing_by
     tokenizer = Tokenizer.from_file(folder / "model")
     assert [tokenizer.added[tag] for tag in TAGS] == list(range(3, 9))
     assert tokenizer.encode("the") == [len(TOKENS) - 1]
-    assert len(tokenizer.encode("1234")) == 4, "digits one by one"
+    assert len(tokenizer.encode("1234")) == 4, "digits one by one, whatever the merges"
+    assert read_json(folder / "model" / "config.json")["dtype"] == "float32"
     for character in map(chr, range(128)):
         assert tokenizer.decode(tokenizer.encode_untrusted(character)) == character
     assert tokenizer.size == len(TOKENS)
@@ -218,11 +220,11 @@ def test_a_damaged_file_is_one_clear_line(converted, tmp_path, damage, words):
 
 
 def test_values_of_every_type_are_read_and_the_data_begins_where_the_file_says(tmp_path):
-    kinds = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
-    values = {code: 1 if code in "?BHIQ" else 0.5 if code in "fd" else -3 for code in kinds.values()}
-    header = struct.pack("<4sIQQ", b"GGUF", 3, 1, len(kinds) + 1)
-    for kind, code in kinds.items():
-        header += text(code) + struct.pack("<I" + code, kind, values[code])
+    values = {"B": 1, "b": -3, "H": 1, "h": -3, "I": 1, "i": -3, "f": 0.5, "?": True}
+    values |= {"Q": 1, "q": -3, "d": 0.5}
+    header = struct.pack("<4sIQQ", b"GGUF", 3, 1, len(values) + 1)
+    for kind, (code, number) in zip((*range(8), 10, 11, 12), values.items(), strict=True):
+        header += text(code) + struct.pack("<I" + code, kind, number)
     header += text("general.alignment") + value(64)
     header += text("a") + struct.pack("<IQIQ", 1, 2, F32, 0)
     numbers = numpy.array([1.0, -2.0], "<f4")

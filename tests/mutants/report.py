@@ -14,7 +14,7 @@ EXPLAINED = (
 GROUP = (
     "report/test_explain.py::test_the_numbers_of_a_group_are_the_codes_and_follow_from_its_rewards"
 )
-SHOWN = "report/test_xray.py::test_the_numbers_of_the_page_are_those_of_the_saved_batch"
+SHOWN = "report/test_xray.py::test_the_page_word_for_word"
 
 MUTANTS = (
     mutant(
@@ -101,7 +101,7 @@ MUTANTS = (
     mutant(
         48,
         "recipes that disagree on a number share its line",
-        "report/test_xray.py::test_the_page_word_for_word",
+        SHOWN,
         "minvenus.report.turn_card:arithmetic",
         "recipes.setdefault(step, [])",
         "recipes.setdefault(next((s for s in recipes if s.id == step.id), step), [])",

@@ -22,20 +22,6 @@ STD = replace(DEMO, spread="std")
 DECIDED = (1, 2)  # the questions with right and wrong answers
 
 
-def sizes(recipe: Recipe) -> dict[int, tuple[float, float]]:
-    """Per group the sums over all turns of |the gains' part of A| and |the outcomes' part|."""
-    credit = assign_credit(SAMPLES, recipe)
-    by_group: dict[int, tuple[float, float]] = {}
-    for sample, row, z in zip(SAMPLES, credit.advantages, credit.record.outcome_z, strict=True):
-        from_gains, from_outcomes = by_group.get(sample.group, (0.0, 0.0))
-        for turns_left, advantage in enumerate(reversed(row)):
-            outcome = z * recipe.gamma**turns_left
-            from_gains += abs(advantage - outcome)
-            from_outcomes += abs(outcome)
-        by_group[sample.group] = from_gains, from_outcomes
-    return by_group
-
-
 def strengths(recipe: Recipe, folder) -> dict[str, list[set[int]]]:
     """Recipe -> per group the strengths of its turns' colours, 0 to 5, on the X-ray page."""
     page = folder / "xray.html"
@@ -50,21 +36,6 @@ def strengths(recipe: Recipe, folder) -> dict[str, list[set[int]]]:
         for name, shown in own.items():
             colours.setdefault(name, []).append(shown)
     return colours
-
-
-def test_gains_make_between_a_fifth_and_nine_tenths_of_the_advantages_in_every_group_some():
-    by_group = sizes(DEMO)
-    gains = {group: size for group, (size, _) in by_group.items()}
-    outcomes = sum(size for _, size in by_group.values())
-    assert 0.2 < sum(gains.values()) / (sum(gains.values()) + outcomes) < 0.9
-    assert all(0.03 < size / sum(gains.values()) < 0.3 for size in gains.values())
-    assert assign_credit(SAMPLES, DEMO).record.scale > 0.299
-
-
-def test_over_the_std_the_question_of_equal_gains_takes_all_that_gains_weigh():
-    gains = {group: size for group, (size, _) in sizes(STD).items()}
-    assert gains.pop(7) > 99 * sum(gains.values())
-    assert assign_credit(SAMPLES, STD).record.scale < 0.001
 
 
 def test_the_numbers_that_the_page_of_recipes_gives_of_this_batch():

@@ -7,12 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
-from minvenus.igpo.credit import assign_credit
-from minvenus.igpo.recipes import RECIPES, Recipe
+from minvenus.igpo.recipes import Recipe
 from minvenus.report.turn_card import shade
 from minvenus.report.xray import default_page
 from minvenus.types import Question
-from tests.igpo.strategies import flat
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
@@ -32,35 +30,7 @@ from tests.report.examples import (
 from tests.report.test_curves import SVG
 from tests.report.test_source import SCORER
 
-PAPER_FIRST = ["paper", "grpo", "released", "raw_ig", "uncentred"]
-
-
-def digits(numbers):
-    """As the page writes them."""
-    return ["none" if x is None else f"{x:.6g}" for x in numbers]
-
-
 # ------------------------------------------------------------------------------------------ numbers
-
-
-def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
-    batch = random_batch(3, Recipe.released(gamma=0.9))
-    page = Part.of(xray(tmp_path, batch))
-    assert [pair[0].words for pair in page.all("glossary")[1]] == ["this run", *RECIPES]
-    html = (tmp_path / "xray.html").read_text(encoding="utf-8")
-    assert "<h1>Rollouts of step-00000019.jsonl" in html and "the policy itself, before" in html
-    credit = batch.credit
-    for i, shown in enumerate(page.all("rollout")):
-        turns = [turn.numbers("this run") for turn in shown.all("turn")]
-        rewards = [*credit.rewards[i].turns, credit.rewards[i].outcome]
-        assert [turn["advantage A"] for turn in turns] == digits(credit.advantages[i])
-        assert [turn["reward r"] for turn in turns] == digits(rewards)
-        assert [turn.get("gain", "none") for turn in turns] == digits(credit.gains[i])
-        beliefs = shown.all("arithmetic")[0].numbers("this run").values()
-        assert list(beliefs) == digits(v for v in credit.beliefs[i] if v is not None)
-        assert f"outcome {batch.samples[i].outcome:.3g}" in shown[0].words
-        chips = [f"this run {advantage:.3g}" for advantage in credit.advantages[i]]
-        assert shown.texts("chip")[::6] == chips
 
 
 def small_batch():
@@ -126,21 +96,6 @@ def test_the_plot_has_mean_log_probs_before_each_turn_whatever_a_gain_is(tmp_pat
     lines = Part.of(xray(tmp_path, batch)).element.iter(SVG + "polyline")
     shown = ["76.0,106.67 290.0,34.0 504.0,252.0"] * 2
     assert [line.get("points") for line in lines] == shown
-
-
-def test_colours_reach_to_the_largest_advantage_of_each_recipe(tmp_path):
-    batch = group_of_four()
-    page = Part.of(xray(tmp_path, batch))
-    for k, name in enumerate(PAPER_FIRST):
-        advantages = flat(assign_credit(batch.samples, RECIPES[name]).advantages)
-        colours = [shade(a, max(map(abs, advantages))) for a in advantages]
-        chips = [chip.get("class") for chip in page.all("chip")[k::5]]
-        assert chips == [f"chip {colour}" for colour in colours]
-        strips = page.all("strip")[k::5]
-        assert {strip[0].words for strip in strips} == {name}
-        letters = [letter.get("class") for strip in strips for letter in list(strip)[1:]]
-        assert [letter.removesuffix(" malformed") for letter in letters] == colours
-    assert "more probable" in page.all("group")[0].words
 
 
 @given(st.floats(1e-6, 1e6), st.floats(0, 1))
