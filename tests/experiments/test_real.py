@@ -156,8 +156,8 @@ def test_the_mean_gain_of_a_first_right_visit_is_over_all_questions_and_no_other
     visits = [Visit("right", 1, 1.0, 1.0), Visit("right", 1, -0.5, 1.0), Visit("wrong", 1, 9, 0.0)]
     words = first_visit_words([*visits, Visit("right", 2, 9.0, 1.0)])
     assert words == "mean gain of a first right visit +0.25 ± 0.53, above 0"  # .75 / sqrt(2)
-    assert first_visit_words([Visit("right", 1, 0.0, 1.0)]).endswith("± 0.00, not above 0: the "
-                                                                     "right first page costs belief")
+    words = first_visit_words([Visit("right", 1, 0.0, 1.0)])
+    assert words.endswith("± 0.00, not above 0: the right first page costs belief")
     words = first_visit_words(visits[1:])
     assert "visit -0.50 ± 0.00, not above 0: the right first page costs belief" in words
 

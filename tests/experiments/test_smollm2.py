@@ -17,7 +17,7 @@ from minvenus.text.tokenizer import BYTE_SYMBOLS, TAGS, Tokenizer
 HIDDEN, HEADS, KV_HEADS, INNER, LAYERS = 64, 2, 1, 96, 2
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 SPARE = [f"<code_{i}>" for i in range(14)]
-MISSING = sorted(BYTE_SYMBOLS)[:3]  # bytes that the file's vocabulary lacks
+# three of the byte symbols are missing
 TOKENS = [*CONTROL, *SPARE, *sorted(BYTE_SYMBOLS)[3:], "th", "12", "the"]
 MERGES = ["t h", "1 2", "th e"]
 

@@ -171,19 +171,6 @@ class Part:
     def texts(self, *names: str) -> list[str]:
         return [part.words for part in self.all(*names)]
 
-    def numbers(self, recipe: str) -> dict[str, str]:
-        """The numbers of a turn, or of a group, under a recipe."""
-        return {
-            name: value
-            for name, value, recipes, _, _ in self.rows()
-            if recipe in recipes.split(", ")
-        }
-
-    def rows(self) -> list[list[str]]:
-        """The lines of its tables of numbers."""
-        rows = [row for table in self.all("arithmetic") for row in table.element.iter("tr")]
-        return [[cell.text or "" for cell in row] for row in rows]
-
     @property
     def facts(self) -> dict[str, str]:
         return {pair[0].words: pair[1].words for listed in self.all("facts") for pair in listed}
