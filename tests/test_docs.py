@@ -4,11 +4,13 @@ commands, too."""
 import argparse
 import json
 import re
+import shlex
 from dataclasses import fields
 
 import pytest
 
 from minvenus.config import ConfigError
+from minvenus.experiments.__main__ import main as experiment
 from minvenus.experiments.calculator import CreditConfig, main
 from minvenus.flags import add_flags, parse_flags
 from minvenus.igpo.recipes import RECIPES, Recipe
@@ -96,9 +98,12 @@ def test_what_the_readme_shows_of_a_command_is_what_it_printed_in_that_order():
             assert line.strip() == "..." or line[4:] in rest, place
 
 
-def test_the_calculators_output_is_still_what_is_stored():
-    _, *lines = printed("credit.txt")
-    assert main(CreditConfig(example="front-loaded")).splitlines() == lines
+@pytest.mark.parametrize("name", ["credit.txt", "lab.txt"])
+def test_the_output_of_a_quick_command_is_still_what_is_stored(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command, *lines = printed(name)
+    experiment(shlex.split(command.partition(docs.EXPERIMENTS)[2]))
+    assert capsys.readouterr().out.splitlines() == lines
 
 
 def numbers_of_table(section: str, tmp_path) -> dict[str, tuple[list[str], list[dict]]]:

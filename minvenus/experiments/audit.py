@@ -34,7 +34,13 @@ from minvenus.agent.observation import visit_labels
 from minvenus.config import ConfigError, check, read_json
 from minvenus.console import table
 from minvenus.experiments.audit_pages import audit_pages
-from minvenus.experiments.audit_table import Visit, correlated, number, ranks, visit_table
+from minvenus.experiments.audit_table import (
+    Visit,
+    correlated,
+    in_words,
+    rank_correlation,
+    visit_table,
+)
 from minvenus.experiments.compare import run
 from minvenus.experiments.results import Table
 from minvenus.files import latest_checkpoint
@@ -160,8 +166,8 @@ def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
     visits = visits_of(batch, web)
     gains = [visit.gain for visit in visits]
     progress = [visit.progress for visit in visits]
-    ranked = correlated(ranks(gains), ranks(progress))
-    best = correlated(ranks(sorted(gains)), ranks(sorted(progress)))
+    ranked = rank_correlation(gains, progress)
+    highest = rank_correlation(sorted(gains), sorted(progress))
 
     sums = [sum(filter(None, gains)) for gains in batch.credit.gains]
     outcomes = [sample.outcome for sample in batch.samples if sample.outcome is not None]
@@ -170,8 +176,8 @@ def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
         explained = explained ** 2
 
     numbers = (
-        f"rank correlation of gain and progress {number(ranked)} (at most {number(best)}), "
-        f"R^2 of summed gains and outcome {number(explained)}")
+        f"rank correlation of gain and progress {ranked} (at most {highest}), "
+        f"R^2 of summed gains and outcome {in_words(explained)}")
     return f"{head}\n{numbers}\n{table(visit_table(visits))}"
 
 

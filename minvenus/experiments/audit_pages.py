@@ -15,7 +15,6 @@ do, so a second table compares the right page with each other one of the same qu
 
 import random
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, pstdev
 
@@ -25,8 +24,9 @@ from minvenus.console import table
 from minvenus.engine import Engine
 from minvenus.engine.engine import ScoreRequest
 from minvenus.evaluation.questions import open_questions
-from minvenus.experiments.audit_table import Visit, correlated, number, ranks, visit_table
-from minvenus.experiments.factbook import LEAD_IN, lines_to_read, linked, opening, turn, visit
+from minvenus.experiments.audit_table import Visit, rank_correlation, table_row, visit_table
+from minvenus.experiments import factbook
+from minvenus.experiments.factbook import LEAD_IN, lines_to_read, linked
 from minvenus.experiments.results import Table
 from minvenus.igpo.gain import belief, wrap_truth
 from minvenus.igpo.recipes import Recipe
@@ -56,34 +56,38 @@ def audit_pages(model: Path, world: Path, count: int) -> str:
     parts = []
     everything: list[Visit] = []
     for hops, questions in sorted(by_hops.items()):
-        chosen = questions[:max(1, count // len(by_hops))]
-        walks = [walker.walk(question) for question in chosen]
-        visits = [visit for _, question_visits in walks for visit in question_visits]
-        first = fmean(before for before, _ in walks)
-        head = (f"{len(chosen)} {hops}-hop questions, log P(truth | question) {first:+.2f} per "
-                f"token, {rank_words(visits)}")
-        differences = difference_table([question_visits for _, question_visits in walks])
-        parts += [f"{head}\n{table(visit_table(visits))}", table(differences)]
+        beliefs = []
+        walks = []
+        for question in questions[:max(1, count // len(by_hops))]:
+            first, visits = walker.walk(question)
+            beliefs.append(first)
+            walks.append(visits)
+
+        visits = sum(walks, [])
+        head = (f"{len(walks)} {hops}-hop questions, log P(truth | question) "
+                f"{fmean(beliefs):+.2f} per token, {rank_words(visits)}")
+        parts.append(f"{head}\n{table(visit_table(visits))}")
+        parts.append(table(difference_table(walks)))
         everything += visits
     return "\n\n".join([*parts, f"all: {rank_words(everything)}", first_visit_words(everything)])
 
 
 def rank_words(visits: list[Visit]) -> str:
-    gains = ranks([visit.gain for visit in visits])
-    progress = ranks([visit.progress for visit in visits])
-    return f"rank correlation of gain and progress {number(correlated(gains, progress))}"
+    gains = [visit.gain for visit in visits]
+    progress = [visit.progress for visit in visits]
+    return f"rank correlation of gain and progress {rank_correlation(gains, progress)}"
 
 
 def first_visit_words(visits: list[Visit]) -> str:
     """Whether uncentred gains pay for beginning, by themselves."""
     gains = [visit.gain for visit in visits if visit.kind == "right" and visit.hop == 1]
-    mean, error = mean_and_error(gains)
+    mean = fmean(gains)
     sign = "above 0" if mean > 0 else "not above 0: the right first page costs belief"
-    return f"mean gain of a first right visit {mean:+.2f} ± {error:.2f}, {sign}"
+    return f"mean gain of a first right visit {mean:+.2f} ± {standard_error(gains):.2f}, {sign}"
 
 
-def mean_and_error(numbers: list[float]) -> tuple[float, float]:
-    return fmean(numbers), pstdev(numbers) / len(numbers) ** 0.5
+def standard_error(numbers: list[float]) -> float:
+    return pstdev(numbers) / len(numbers) ** 0.5
 
 
 def difference_table(walks: list[list[Visit]]) -> Table:
@@ -91,17 +95,14 @@ def difference_table(walks: list[list[Visit]]) -> Table:
     its standard error, and how often the right page gains more."""
     differences: dict[tuple[str, int], list[float]] = defaultdict(list)
     for visits in walks:
-        right = {other.hop: other.gain for other in visits if other.kind == "right"}
-        for other in visits:
-            if other.kind != "right":
-                differences[other.kind, other.hop].append(right[other.hop] - other.gain)
+        right = {visit.hop: visit.gain for visit in visits if visit.kind == "right"}
+        for visit in visits:
+            if visit.kind != "right":
+                differences[visit.kind, visit.hop].append(right[visit.hop] - visit.gain)
 
     rows = [["right less", "hop", "count", "mean", "error", "positive"]]
     for (kind, hop), numbers in sorted(differences.items()):
-        mean, error = mean_and_error(numbers)
-        positive = fmean(number > 0 for number in numbers)
-        row = [kind, str(hop), str(len(numbers))]
-        rows.append([*row, f"{mean:+.2f}", f"{error:.2f}", f"{positive:.0%}"])
+        rows.append(table_row(kind, str(hop), numbers, standard_error(numbers)))
     return rows
 
 
@@ -112,41 +113,43 @@ class Walker:
         self.tokenizer = Tokenizer.from_file(model)
         self.engine = Engine(weights.load(model), PAGES, PAGE_SIZE)
         self.format = read_format(model)
-        self.recipe = replace(Recipe(), lead_in=self.format.lead_in)
+        self.recipe = Recipe(lead_in=self.format.lead_in)
         self.almanac = almanac
 
     def walk(self, question: Question) -> tuple[float, list[Visit]]:
         """The belief on the question alone, and the visits of its path and beside it."""
         pages = question.pages or []
-        messages = opening(self.format.prompt, question.text)
+        lines = lines_to_read(question.text)
+        messages = factbook.opening(self.format.prompt, question.text)
         branches = []                # (kind, hop, messages as far as the page)
-        for hop, (page, line) in enumerate(zip(pages, lines_to_read(question.text), strict=True)):
-            messages = messages + turn(self.almanac, page, "search", {"query": [page]})
-            for kind, title in self.side_pages(question, hop + 1).items():
-                branch = messages + visit(self.almanac, page, title, line)
-                branches.append((kind, hop + 1, branch))
-            messages = messages + visit(self.almanac, page, page, line)
+        for hop, (page, line) in enumerate(zip(pages, lines, strict=True), start=1):
+            messages = messages + factbook.turn(self.almanac, page, "search", {"query": [page]})
+            for kind, title in self.side_pages(question, hop).items():
+                branch = messages + factbook.visit(self.almanac, page, title, line)
+                branches.append((kind, hop, branch))
+            messages = messages + factbook.visit(self.almanac, page, page, line)
 
+        # a search and a visit at each hop; the first start is after the question
         path, starts = self.encode(messages)
         wrapped = wrap_truth(question.answers[0], self.tokenizer, self.recipe)
-        # a search and a visit at each hop; the first start is after the question
         requests: list[ScoreRequest] = [(path, starts[::2], wrapped.ids)]
         for _, hop, branch in branches:
             ids, _ = self.encode(branch)
             shared = starts[2 * hop - 1]
             requests.append((path, [shared], ids[shared:] + wrapped.ids))
 
+        beliefs = []                 # of each request: after each of its starts
         length = len(wrapped.ids) - wrapped.start
-        beliefs, *beside = [
-            [belief(logprobs[-length:], "log_prob") for logprobs in scores]
-            for scores in self.engine.score_many(requests)
-        ]
+        for scores in self.engine.score_many(requests):
+            beliefs.append([belief(logprobs[-length:], "log_prob") for logprobs in scores])
+
+        on_path, *beside = beliefs
         visits = []
-        for hop in range(1, len(pages) + 1):
-            visits.append(Visit("right", hop, beliefs[hop] - beliefs[hop - 1], 1.0))
+        for hop in range(1, len(on_path)):
+            visits.append(Visit("right", hop, on_path[hop] - on_path[hop - 1], 1.0))
         for (kind, hop, _), [after] in zip(branches, beside, strict=True):
-            visits.append(Visit(kind, hop, after - beliefs[hop - 1], 0.0))
-        return beliefs[0], visits
+            visits.append(Visit(kind, hop, after - on_path[hop - 1], 0.0))
+        return on_path[0], visits
 
     def side_pages(self, question: Question, hop: int) -> dict[str, str]:
         """kind -> title of a page that is not the right one; a kind without any page is absent."""

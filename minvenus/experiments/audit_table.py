@@ -7,6 +7,7 @@
     unrelated   a page that nothing led to; in scripted visits only (audit_pages.py)
 """
 
+from collections import defaultdict
 from statistics import StatisticsError, correlation, fmean, pstdev
 from typing import NamedTuple
 
@@ -25,19 +26,26 @@ class Visit(NamedTuple):
 def visit_table(visits: list[Visit]) -> Table:
     rows = [["visit", "hop", "count", "mean", "spread", "positive"]]
     for kind in KINDS:
-        by_hop: dict[str, list[float]] = {}
-        for visit in sorted(visits, key=lambda visit: visit.hop):
+        by_hop: dict[str, list[float]] = defaultdict(list)
+        for visit in sorted(visits):
             if visit.kind == kind:
-                by_hop.setdefault(str(visit.hop), []).append(visit.gain)
+                by_hop[str(visit.hop)].append(visit.gain)
         if len(by_hop) > 1:
             by_hop["all"] = [visit.gain for visit in visits if visit.kind == kind]
-
         for hop, gains in by_hop.items():
-            positive = fmean(gain > 0 for gain in gains)
-            row = [kind, hop, f"{len(gains)}"]
-            row += [f"{fmean(gains):+.2f}", f"{pstdev(gains):.2f}", f"{positive:.0%}"]
-            rows.append(row)
+            rows.append(table_row(kind, hop, gains, pstdev(gains)))
     return rows
+
+
+def table_row(kind: str, hop: str, numbers: list[float], spread: float) -> list[str]:
+    """Count, mean, spread and share of positive ones of some numbers."""
+    positive = fmean(number > 0 for number in numbers)
+    row = [kind, hop, str(len(numbers))]
+    return [*row, f"{fmean(numbers):+.2f}", f"{spread:.2f}", f"{positive:.0%}"]
+
+
+def rank_correlation(gains: list[float], progress: list[float]) -> str:
+    return in_words(correlated(ranks(gains), ranks(progress)))
 
 
 def ranks(numbers: list[float]) -> list[float]:
@@ -57,5 +65,5 @@ def correlated(a: list[float], b: list[float]) -> float | None:
         return None
 
 
-def number(statistic: float | None) -> str:
+def in_words(statistic: float | None) -> str:
     return "not known" if statistic is None else f"{statistic:.2f}"

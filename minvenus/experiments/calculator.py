@@ -32,7 +32,7 @@ from minvenus.experiments.results import Table
 from minvenus.files import read_records
 from minvenus.igpo.credit import Credit, assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
-from minvenus.report.saved import SavedBatch
+from minvenus.report.saved import SavedBatch, rounded, write_batch
 from minvenus.report.xray import write_page
 from minvenus.setting import setting
 from minvenus.types import UNKNOWN, Kind, PerTurn, Question, Rollout, Sample, Turn
@@ -222,12 +222,13 @@ def as_json(samples: list[Sample], credit: Credit) -> str:
     """Every number of every rollout, rounded to 12 digits: gains come back through a sum."""
     rollouts = []
     for i, sample in enumerate(samples):
-        rollout = {"group": sample.group, "kinds": sample.rollout.kinds}
-        rollout["malformed"] = sample.rollout.malformed
-        rollouts.append(rollout | asdict(credit.of_rollout(i, sample.group)))
-    text = json.dumps(rollouts)
-    rounded = json.loads(text, parse_float=lambda digits: round(float(digits), 12))
-    return json.dumps(rounded)
+        rollouts.append({
+            "group": sample.group,
+            "kinds": sample.rollout.kinds,
+            "malformed": sample.rollout.malformed,
+            **asdict(credit.of_rollout(i, sample.group)),
+        })
+    return json.dumps(rounded(rollouts, 12))
 
 
 def statistics(samples: list[Sample], credit: Credit) -> str:
@@ -289,6 +290,5 @@ def write_xray(samples: list[Sample], credit: Credit, config: CreditConfig) -> P
     batch = SavedBatch(0, "given", config.recipe, samples, credit)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / Path(str(config.file or config.example)).name
-        lines = [json.dumps(line) + "\n" for line in batch.lines()]
-        path.write_text("".join(lines), encoding="utf-8")
+        write_batch(path, batch)
         return write_page(path, config.page)

@@ -4,6 +4,7 @@ Methods are compared by the differences of paired runs: the same start checkpoin
 questions, the same sampling seed. intervals.py says what the intervals are.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
@@ -94,13 +95,10 @@ def tables(runs: Runs, checkpoints: int, step: int) -> dict[str, Table]:
         title = f"Minus {first}: mean of the start checkpoints [95 % t interval], p, p after Holm"
         listed[title] = tested_differences(runs, checkpoints, step)
 
-    accuracies: dict[str, list[str]] = {}
-    largest: dict[str, list[str]] = {}
-    for method, method_runs in runs.items():
-        accuracies[method] = [f"{run[ACCURACY][step]:.2f}" for run in method_runs]
-        largest[method] = [f"{largest_advantage(run):.3g}" for run in method_runs]
-    listed[f"Accuracy at step {step} of each run"] = each_run(accuracies, checkpoints)
-    listed["Largest |A| of each run"] = each_run(largest, checkpoints)
+    accuracies = each_run(runs, checkpoints, lambda run: f"{run[ACCURACY][step]:.2f}")
+    listed[f"Accuracy at step {step} of each run"] = accuracies
+    largest = each_run(runs, checkpoints, lambda run: f"{largest_advantage(run):.3g}")
+    listed["Largest |A| of each run"] = largest
     return listed
 
 
@@ -134,8 +132,8 @@ def tested_differences(runs: Runs, checkpoints: int, step: int) -> Table:
     return table + list(rows.values())
 
 
-def each_run(numbers: dict[str, list[str]], checkpoints: int) -> Table:
-    rows = [[method, *method_numbers] for method, method_numbers in numbers.items()]
+def each_run(runs: Runs, checkpoints: int, cell: Callable[[Curves], str]) -> Table:
+    rows = [[method, *map(cell, method_runs)] for method, method_runs in runs.items()]
     starts = [str(i % checkpoints + 1) for i in range(len(rows[0]) - 1)]
     return [["start checkpoint", *starts], *rows]
 
@@ -188,19 +186,14 @@ def over_seeds(runs: Runs, columns: dict[str, tuple[str, int]], starts: int = 0)
 def page_of(runs: Runs, listed: dict[str, Table], plan: dict) -> str:
     recipes = dict.fromkeys(method.split()[0] for method in runs)
     words = [(recipe, RECIPE_WORDS[recipe]) for recipe in recipes]
-    tables = []
-    for title, (head, *rows) in listed.items():
-        tables.append(page.table(head, rows, title))
-    plots = []
-    for metric in PLOTS:
-        plot = plot_of(runs, metric)
-        if plot:
-            plots.append(page.figure(plot))
+    tables = [page.table(head, rows, title) for title, (head, *rows) in listed.items()]
+    plots = [plot_of(runs, metric) for metric in PLOTS]
+    figures = [page.figure(plot) for plot in plots if plot]
 
     sections = [
         page.pairs(words, "glossary"),
         page.section("Result", tables),
-        page.section("Curves", [page.figures(plots)], "Bands are 95 % intervals over the runs."),
+        page.section("Curves", [page.figures(figures)], "Bands are 95 % intervals over the runs."),
     ]
     facts = [(key, str(fact)) for key, fact in plan.items()]
     lede = (

@@ -56,8 +56,12 @@ def path_of(run, step: int) -> Path:
 
 
 def save_batch(run, batch: SavedBatch) -> None:
+    write_batch(path_of(run, batch.step), batch)
+
+
+def write_batch(path: Path, batch: SavedBatch) -> None:
     lines = [json.dumps(line, allow_nan=False) + "\n" for line in batch.lines()]
-    write_text(path_of(run, batch.step), "".join(lines))
+    write_text(path, "".join(lines))
 
 
 def load_batch(path) -> SavedBatch:
@@ -89,8 +93,9 @@ def load_batch(path) -> SavedBatch:
 
 def differ(stored, computed) -> bool:
     """Whether two JSON values differ, in more than the last digits of their numbers."""
-    return stored != computed and rounded(stored) != rounded(computed)
+    return stored != computed and rounded(stored, 9) != rounded(computed, 9)
 
 
-def rounded(value):
-    return json.loads(json.dumps(value), parse_float=lambda digits: round(float(digits), 9))
+def rounded(value, places: int):
+    """A JSON value, its numbers rounded to so many decimal places."""
+    return json.loads(json.dumps(value), parse_float=lambda digits: round(float(digits), places))

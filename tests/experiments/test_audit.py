@@ -113,6 +113,7 @@ def saved_run(folder, *batches, **changes):
 
 
 def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
+    (tmp_path / "gone").mkdir()
     config = saved_run(tmp_path, batch(step=1))
     first, unscored = audit.main(config).split("\n\n")
     assert first.startswith(
@@ -132,6 +133,7 @@ def test_the_web_is_that_of_the_question_seed_and_0_is_one(tmp_path):
     own = audit.main(saved_run(tmp_path, batch()))
     assert audit.main(saved_run(tmp_path, seed=5, question_seed=None)) == own
     assert audit.main(saved_run(tmp_path, seed=5, question_seed=0)) != own
+    assert audit.main(saved_run(tmp_path, hops=3)) != own
 
 
 def opens(*calls, last=None):
@@ -173,25 +175,36 @@ def test_both_numbers_of_a_batch_worked_by_hand():
     assert numbers in audit.audit_batch(saved(rollouts, logprobs), WEB)
 
 
+def test_rollouts_that_nobody_scored_have_no_gains_and_no_correlations():
+    text = audit.audit_batch(batch(Recipe(use_gain=False)), WEB)
+    numbers = "progress not known (at most not known), R^2 of summed gains and outcome not known\n"
+    assert text.startswith("step 1: 2 rollouts\nrank ") and numbers in text
+
+
+def visiting(title, goal):
+    call = f'{{"name":"visit","arguments":{{"url":["{title}"],"goal":"{goal}"}}}}'
+    return f"<tool_call>\n{call}\n</tool_call>"
+
+
+SEARCH = '<tool_call>\n{"name":"search","arguments":{"query":["%s"]}}\n</tool_call>'
+PROBES = {  # of "From Mae own nurse friend aunt?": Mae, Hal, Paul, Cid with hen, owl, ant, doe
+    "the next right page": (
+        visiting("page Hal", " nurse Hal"), "page Hal nurse owl friend Paul coach Mia."),
+    "the answer in a query": (
+        SEARCH % " pets own hen nurse owl friend ant aunt doe", "ERROR: nothing found."),
+    "the first page again": (
+        visiting("page Mae", " own Mae"), "page Mae own hen uncle Uma nurse Hal."),
+    "an unrelated page": (visiting("page Ben", " nurse Hal"), "page Ben nurse Hugh uncle Hal."),
+    "a page with the answer's words": (
+        visiting("page Ben", " nurse Hal"), "page Ben hen owl ant doe."),
+}
+
+
 def test_probes_are_turns_without_news_and_are_scored_before_and_after_training(monkeypatch):
-    case = ToyWeb(1000, hops=4).case("test-0")
-    first, second = case.path[:2]
-    truth = case.question.answers[0]
-    pets = [case.pages[title].pet for title in case.path]
-    probes = audit.probe_turns(case)
-    _, words = probes["a page with the answer's words"]
-    assert set(pets) <= set(words.rstrip(".").split()) and truth not in words
-    query, seen = probes["the answer in a query"]
-    assert truth in query and truth not in seen
-    again, seen = probes["the first page again"]
-    assert again == call_text(f" own {first}", f"page {first}") and pets[0] in seen.split()
-    call, seen = probes["an unrelated page"]
-    assert not any(f"page {title}" in call or f"page {title} " in seen for title in case.path)
-    last = ToyWeb(1000, hops=4, asks="last").case("test-0")
-    query, _ = audit.probe_turns(last)["the answer in a query"]
-    assert query == call_text(f" pet {case.relations[-1]} {pets[-1]}")
-    goal = f" {case.relations[1]} {second}"
-    assert probes["the next right page"][1] == case.pages[second].text(goal)
+    assert audit.probe_turns(ToyWeb(1000, hops=4).case("test-0")) == PROBES
+    last = audit.probe_turns(ToyWeb(1000, hops=4, asks="last").case("test-0"))
+    query = SEARCH % " pet aunt doe", "ERROR: nothing found."
+    assert last == PROBES | {"the answer in a query": query}
     monkeypatch.setattr(audit, "PROBED", 1)
     base = start_folder("tiny-base")
     head, *rows = audit.probe_table(
@@ -199,7 +212,7 @@ def test_probes_are_turns_without_news_and_are_scored_before_and_after_training(
     )
     _, (_, next_page), *_ = audit.probe_table({"before": base}, Recipe(lead_in="Answer."), "last")
     assert float(next_page) < 0.1, "the second of four pages has no part of the answer"
-    assert head == ["turn", "before", "after"] and [row[0] for row in rows] == list(probes)
+    assert head == ["turn", "before", "after"] and [row[0] for row in rows] == list(PROBES)
     (_, news, same), _, (_, no_news, _), *_ = rows
     assert float(news) > 0.1 > float(no_news) and news == same, "the base can read"
 
@@ -222,7 +235,7 @@ def test_a_probe_gains_what_the_answers_own_tokens_gain_from_its_turn(monkeypatc
     assert len(contexts) == 2 * 5 * 32, "32 questions"
     case = ToyWeb(1000, hops=4).case("test-0")
     first = case.pages[case.path[0]].text(f" own {case.path[0]}")
-    for i, probe in enumerate(audit.probe_turns(case).values()):
+    for i, probe in enumerate(PROBES.values()):
         before, after = contexts[2 * i : 2 * i + 2]
         assert first in before and after.startswith(before)
         for part in probe:  # the call and what it showed
@@ -250,18 +263,20 @@ def test_the_start_is_probed_and_where_there_are_later_rollouts_the_newest_check
     assert seen == probed, "under the run's own recipe, on its own questions"
 
 
-def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("hops", "context"), [(2, 768), (5, 960)])
+def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch, hops, context):
     (tmp_path / "config.json").write_text(json.dumps(ModelConfig.preset("tiny").to_hf()))
 
     def run(script, **settings):
         config = parse_flags(IGPOConfig, flags_of(settings))
         assert (script, config.model, config.steps) == ("train_igpo.py", str(tmp_path), 1)
-        assert (config.questions * config.group, config.hops, config.slack) == (256, 5, 2)
+        assert (config.questions * config.group, config.hops, config.slack) == (256, hops, 2)
+        assert (config.max_context, config.pages, config.seed) == (context, 8192, 1000)
         assert (config.recipe, config.asks) == (Recipe(), "last")
         saved_run(Path(config.out), batch())
 
     monkeypatch.setattr(audit, "run", run)
-    text = audit.main(AuditConfig(model=str(tmp_path), hops=5, asks="last"))
+    text = audit.main(AuditConfig(model=str(tmp_path), hops=hops, asks="last"))
     assert text.startswith("step 1: 2 rollouts")
 
 

@@ -64,6 +64,18 @@ def test_the_same_seed_gives_the_same_weights_to_the_last_bit(tmp_path, monkeypa
     assert not torch.equal(before.head_weight, start(1).head_weight)
 
 
+def test_the_rate_rises_over_20_steps_and_falls_over_the_last_40_percent(tmp_path, monkeypatch):
+    rates = []
+    monkeypatch.setattr(base, "texts", lambda *_: [])
+    monkeypatch.setattr(base, "sft_step", lambda *given: rates.append(given[3]) or {})
+    base.main(config(tmp_path, steps=100))
+    assert rates[:2] == pytest.approx([0.001, 0.002])
+    assert rates[19:61] == pytest.approx([0.02] * 42)
+    assert (rates[18], rates[61], rates[99]) == pytest.approx((0.019, 0.0195, 0.0005))
+    matrix = start(0).model.layers[0].self_attn.q_proj.weight.detach()
+    assert float(matrix.std()) == pytest.approx(0.08, 0.1)
+
+
 def test_a_folder_that_holds_other_things_is_refused_before_the_training(tmp_path, monkeypatch):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "thesis.txt").write_text("years of work")

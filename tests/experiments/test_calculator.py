@@ -22,46 +22,49 @@ def advantages(example: str) -> dict[str, list[list[float]]]:
     return {name: assign_credit(samples, recipe).advantages for name, recipe in RECIPES.items()}
 
 
-TABLE = """
+PRINTED = """
+group 0, 2 rollouts:  turn reward mean 0.4000  turn reward spread 0.4000  outcome mean 0.5000  \
+outcome std 0.5000
+group 3, 1 rollouts:  turn reward mean 0.0000  turn reward spread 1.0000  outcome mean -1.0000  \
+outcome std 1.0000
+IG-Scale 0.6667:  mean |z| of outcomes 0.6667, of turn rewards 1.0000
+
 rollout  turn    kind     gain    reward        z   scaled        A
-1           1  search        -   +0.8000  +1.0000  +0.3000  +0.5850
-            2   visit  +0.8000   +0.8000  +1.0000  +0.3000  +0.3000
-            3  answer        -   +0.0000  +0.0000  +0.0000  +0.0000
-2           1  search        -   +0.0000  -1.0000  -0.3000  -0.5850
-            2   visit  +0.0000   +0.0000  -1.0000  -0.3000  -0.3000
-            3  answer        -   +0.0000  +0.0000  +0.0000  +0.0000
+1           1  search        -   +0.8000  +1.0000  +0.6667  +2.2025
+            2   visit  +0.8000   +0.8000  +1.0000  +0.6667  +1.6167
+            3  answer        -   +1.0000  +1.0000  +1.0000  +1.0000
+2           1  search        -   +0.0000  -1.0000  -0.6667  -2.2025
+            2   visit  +0.0000   +0.0000  -1.0000  -0.6667  -1.6167
+            3  answer        -   +0.0000  -1.0000  -1.0000  -1.0000
 3           1  answer        -  -1.0000*  +0.0000  +0.0000  +0.0000
 """.strip()
 
 
 def test_the_table_word_for_word(tmp_path):
-    """Gains .8 and 0: mean .4, std .4, z = +-1; outcomes alike, so s = .3; the search has the
-    visit's reward, and A = .3 + .95 * .3 for it. The third rollout is of another group; its only
-    turn, a right answer, is malformed: its reward is -1, which has nothing to be compared with.
-    Gains alone do not say what V was."""
+    """Gains .8 and 0: mean .4, std .4, z = +-1; outcomes 1 and 0 likewise; with the third rollout
+    the outcomes' mean size is 2/3, and so is s. The search has the visit's reward: A = s + .95 *
+    (s + .95). The third rollout is of another group; its only turn, a right answer, is malformed:
+    its reward is -1, which has nothing to be compared with. Gains alone do not say what V was."""
     file = tmp_path / "rewards.json"
     file.write_text(
-        '{"kinds": ["search", "visit", "answer"], "gains": [null, 0.8], "outcome": 0}\n'
+        '{"kinds": ["search", "visit", "answer"], "gains": [null, 0.8], "outcome": 1}\n'
         '{"kinds": ["search", "visit", "answer"], "gains": [null, 0], "outcome": 0}\n'
         '{"group": 3, "kinds": ["answer"], "gains": [], "outcome": 1, "malformed": [true]}'
     )
-    statistics, turns = main(CreditConfig(file=str(file))).split("\n\n")
-    groups = [line.split(":")[0] for line in statistics.splitlines()[:-1]]
-    assert groups == ["group 0, 2 rollouts", "group 3, 1 rollouts"]
-    assert "turn reward mean 0.4000" in statistics and "IG-Scale 0.3000" in statistics
-    assert turns == TABLE
+    assert main(CreditConfig(file=str(file))) == PRINTED
     first, second, third = json.loads(main(CreditConfig(file=str(file), json=True)))
     z = 0.4 / (math.sqrt(0.16 + 1e-8) + 1e-6)
-    advantage = 1.95 * z * 0.3 / (z + 1e-6)
+    outcome_z = 0.5 / (math.sqrt(0.25 + 1e-8) + 1e-6)
+    advantage = 1.95 * z * outcome_z / 1.5 / (z + 1e-6) + 0.9025 * outcome_z
     assert first["advantages"][0] == pytest.approx(advantage, abs=1e-11), "12 digits"
     assert (first["group"], first["beliefs"], third["group"]) == (0, [None] * 3, 3)
     assert first["gains"] == [None, 0.8, None] and second["turn_rewards"] == [0.0, 0.0]
-    assert first["group_stats"]["turn_reward_mean"] == pytest.approx(0.4)
-    assert first["scale"] == pytest.approx(0.3, abs=1e-5)
     page = str(tmp_path / "x.html")
     main(CreditConfig(file=str(file), page=page, recipe=Recipe(spread="rms")))
     text = Path(page).read_text()
     assert "the root mean square instead" in text, "under the recipe given"
+    assert "V after turn 2 = -1; V of the question = -1.8" in text, "made up, -1 at most"
+    assert "<span>answered</span>" in text
     assert "(log P is made up where only gains were given)" in text
 
 
@@ -87,7 +90,7 @@ def test_gains_have_the_credit_of_log_probs_that_rise_by_them(rollouts, recipe):
         assert a == pytest.approx(b, rel=1e-6, abs=1e-6)
 
 
-VISIT = '{"kinds": ["visit", "answer"], "outcome": 0, '
+VISIT = '{"kinds": ["visit", "answer"], "outcome": 0.25, '
 
 
 def test_log_probs_are_used_as_they_are(tmp_path):
@@ -101,11 +104,14 @@ def test_log_probs_are_used_as_they_are(tmp_path):
     main(CreditConfig(file=str(file), page=str(tmp_path / "x.html")))
     assert "made up" not in (tmp_path / "x.html").read_text()
     assert only["beliefs"] == [-1.5, -0.5] and only["gains"] == [1.0, None] and only["group"] == 7
-    sure = VISIT + '"logprobs": [0.0, 0.0]}\n' + VISIT + '"gains": [0.5]}'
+    assert only["outcome"] == 0.25
+    sure = VISIT.replace("[", '["search", ') + '"logprobs": [0.0, null, 0.0]}\n'
+    sure += VISIT + '"gains": [0.5]}'
     file.with_name("sure.jsonl").write_text(sure)
     shown = main(CreditConfig(file=str(file.with_name("sure.jsonl")))).splitlines()
-    assert [line.split()[-7:-5] for line in shown[-4:]] == [
-        ["+0.0000", "+0.0000"],
+    assert [line.split()[-7:-5] for line in shown[-5:]] == [
+        ["+0.0000", "-"],
+        ["-", "+0.0000"],
         ["+0.0000", "-"],
         ["-", "-"],
         ["-", "-"],

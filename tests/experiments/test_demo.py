@@ -48,6 +48,8 @@ def test_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_each(
         assert (evaluated.limit, evaluated.agent.seed, evaluated.slack) == (4, 1, 0)
         assert evaluated.agent.temperature == 1.0
     assert igpo.hops is None and igpo.recipe == replace(RECIPES["uncentred"], format_penalty=None)
+    assert (igpo.questions, igpo.evaluate_every, igpo.evaluate_questions) == (1, 2, 4)
+    assert igpo.learning_rate == 9e-4 and asked.question == "test-3"
     assert igpo.seed != sft.seed, "other questions than were demonstrated"
     assert list(compared.compare) == [before.out, after.out] and before.out != after.out
 
@@ -57,6 +59,9 @@ def test_sft_igpo_evaluation_audit_live_question_and_report_in_a_few_steps_each(
     assert "step 1:" in shown and "step 2:" in shown  # the audit, at the first and last step
     page = Path(igpo.out) / "report.html"
     assert str(page) in printed and page.stat().st_size > 10_000
+
+    default = DemoConfig()
+    assert (default.igpo_steps, default.batch, default.questions) == (60, 8, 256), "of the README"
 
     files = [*tmp_path.rglob("metrics.jsonl"), *tmp_path.rglob("results.jsonl")]
     contents = [file.read_bytes() for file in files]

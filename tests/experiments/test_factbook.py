@@ -65,6 +65,7 @@ CORA = raw_country(
     exports="Bria 60%, Alma 30% (2023)",
     long_form="Cora",
 )
+SHORT = Chain(["Bria", "Alma"], ["land borders", "capital"], "Ortö")
 PATH = Chain(["Cora", "Bria", "Alma"], ["export partners", "land borders", "capital"], "Ortö")
 
 
@@ -92,10 +93,16 @@ def test_html_notes_ties_and_missing_fields_of_a_country():
 
 
 def test_amounts_know_short_names_and_leave_out_what_is_no_amount():
-    assert amounts("USA 10%, UK 4%, others", ",", "%") == [
+    text = "USA 10%, UK 4%, others, UAE 2.5%, S. Korea 2%, NZ 1%, US 1,000%, Peru 0%"
+    assert amounts(text, ",", "%") == [
         ("United States", 10),
         ("United Kingdom", 4),
+        ("United Arab Emirates", 2.5),
+        ("South Korea", 2),
+        ("New Zealand", 1),
+        ("Peru", 0),
     ]
+    assert amounts("US 1,000 km (north); Peru 5km", ";", "km")[0] == ("United States", 1000)
     assert amounts("", ";", "km") == []
     assert largest([("A", 2.0), ("B", 2.0)], {"A", "B"}) is None
     assert largest([("A", 2.0), ("B", 1.0)], {"B"}) is None, "A has no page"
@@ -109,6 +116,16 @@ def test_a_question_in_words_follows_its_path():
         "its longest land border?"
     )
     assert lines_to_read(chain.text) == lines
+    words = {
+        ("import partners", "highest point"): "highest point of the largest import partner of A",
+        ("internet code",): "internet country code of A",
+    }
+    for lines, text in words.items():
+        chain = Chain(["A", "B"][: len(lines)], [*lines], "")
+        assert chain.text == f"What is the {text}?"
+    assert chain.record() == {
+        "question": chain.text, "answer": "", "pages": ["A"], "source": "1-hop"
+    }
 
 
 def test_no_country_comes_twice_and_an_answer_of_two_countries_is_dropped():
@@ -140,8 +157,19 @@ def test_no_start_or_end_of_a_test_question_is_one_of_a_training_question(paths,
     assert len(train) + len(test) <= len(questions)
 
 
+def test_three_countries_of_ten_are_held_out_and_nine_questions_of_a_kind_may_end_alike():
+    questions = [Chain([name], [], name) for name in "ABCDEFGHIJ"]
+    train, test = split(questions, 0, Counter())
+    assert (len(train), len(test)) == (7, 3)
+    assert split(questions, 0, Counter()) == (train, test) != split(questions, 1, Counter())
+    dropped = Counter()
+    alike = [Chain([*path], [], "") for path in ["Z"] * 11 + [f"{a}Z" for a in "ABCDEFGHI"]]
+    assert len(factbook.balanced(alike, random.Random(0), dropped)) == 18
+    assert dropped == {"more than enough questions with one end": 2}
+
+
 def test_the_folder_has_pages_questions_demonstrations_and_what_was_dropped(source, tmp_path):
-    config = FactbookConfig(source=str(source), out=str(tmp_path / "out"), demonstrations=4)
+    config = FactbookConfig(source=str(source), out=str(tmp_path / "out"), demonstrations=40)
     main(config)
     out = tmp_path / "out"
     before = {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
@@ -153,12 +181,18 @@ def test_the_folder_has_pages_questions_demonstrations_and_what_was_dropped(sour
     tools = Almanac(out / "pages")
     assert tools.titles("bria")[0] == "Bria"
     assert tools.visit("Cora", "").text.startswith("Cora\ncapital: Cort\n")
-    training = {question.text for question in read_questions(out / "train.jsonl")}
-    for line in (out / "demonstrations.jsonl").read_text().splitlines():
+    assert manifest["demonstrations"] == 40
+    for name in ("train", "test"):
+        questions = read_questions(out / f"{name}.jsonl")
+        assert manifest[name] == Counter(str(len(question.pages)) for question in questions)
+    training = [question.text for question in read_questions(out / "train.jsonl")]
+    lines = (out / "demonstrations.jsonl").read_text().splitlines()
+    assert len(set(lines)) > len(training), "a question again, but with other mistakes"
+    for i, line in enumerate(lines):
         messages = json.loads(line)["messages"]
         ids, sampled, _ = stream(messages, Tokenizer.tiny())
         assert len(ids) == len(sampled) and any(sampled)
-        assert messages[1]["content"] in training
+        assert messages[1]["content"] == training[i % len(training)]
 
 
 def test_questions_of_one_two_and_three_hops_take_turns():
@@ -211,8 +245,7 @@ def test_a_teacher_without_weakness_searches_and_opens_every_page_of_the_path(
 
 def test_a_wrong_result_comes_between_the_search_and_the_right_page(almanac, monkeypatch):
     rates(monkeypatch, WRONG_RESULT=1.0)
-    short = Chain(["Bria", "Alma"], ["land borders", "capital"], "Ortö")
-    calls, answer = lesson(almanac, chain=short)
+    calls, answer = lesson(almanac, chain=SHORT)
     assert calls[:3] == [("search", "Bria"), ("visit", "Cora"), ("visit", "Bria")]
     assert calls[3:] == [("search", "Alma"), ("visit", "Cora"), ("visit", "Alma")]
     assert answer == "Ortö"
@@ -235,17 +268,18 @@ def test_an_answer_at_once_or_too_soon_is_right_as_well(almanac, monkeypatch):
     assert {answer for _, answer in lessons} == {"Ortö"}
 
 
-def test_whatever_the_teacher_does_the_right_pages_come_in_their_order(almanac, monkeypatch):
-    short = Chain(["Bria", "Alma"], ["land borders", "capital"], "Ortö")
-    rates(monkeypatch, WRONG_RESULT=0.5, WRONG_LINK=0.5, AT_ONCE=0.2, STOP_EARLY=0.2)
-    kinds = Counter()
-    for seed in range(100):
-        calls, answer = lesson(almanac, seed, short)
+def test_whatever_the_teacher_does_the_right_pages_come_in_their_order(almanac):
+    """And how many calls 400 demonstrations have, at the rates of the command."""
+    counts = Counter()
+    for seed in range(400):
+        calls, answer = lesson(almanac, seed, SHORT)
         visits = [title for tool, title in calls if tool == "visit"]
-        right = [title for title in visits if title in short.path]
-        assert right == short.path[: len(right)] and answer == "Ortö"
-        kinds[len(right), len(visits) > len(right)] += 1
-    assert len(kinds) == 5, "none, one and two pages; from one page on with and without detours"
+        right = [title for title in visits if title in SHORT.path]
+        assert right == SHORT.path[: len(right)] and answer == "Ortö"
+        counts[len(calls)] += 1
+    assert counts == {0: 23, 2: 21, 3: 6, 4: 144, 5: 142, 6: 53, 7: 11}
+    rates = factbook.WRONG_RESULT, factbook.WRONG_LINK, factbook.AT_ONCE, factbook.STOP_EARLY
+    assert rates == (0.25, 0.25, 0.05, 0.05)
 
 
 def test_no_countries_and_no_package_are_one_clear_line(tmp_path, monkeypatch):

@@ -6,8 +6,6 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from minvenus.experiments import intervals
 from minvenus.experiments.intervals import (
@@ -93,16 +91,6 @@ def test_the_t_interval_of_five_starts_worked_by_hand():
     assert p_value(means) == pytest.approx(2 * (1 - exact), abs=1e-6)
     assert p_value([-mean for mean in means]) == p_value(means), "two-sided"
     assert (p_value([0.0, 0.0]), p_value([0.5, 0.5])) == (1.0, 0.0), "no spread"
-
-
-@given(st.lists(st.floats(-1, 1), min_size=3, max_size=6))
-def test_an_interval_leaves_0_out_exactly_where_p_is_below_5_percent(means):
-    if np.std(means) < 1e-6:
-        return
-    _, low, high = t_interval(means)
-    p = p_value(means)
-    if abs(p - 0.05) > 1e-4:
-        assert (low > 0 or high < 0) == (p < 0.05)
 
 
 def test_holm_worked_by_hand():

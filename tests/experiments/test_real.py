@@ -2,25 +2,32 @@
 
 import importlib
 import json
-import re
 from dataclasses import replace
 from importlib import metadata
+from statistics import fmean
 
 import pytest
 
 from minvenus.agent.prompt import read_format
 from minvenus.config import ConfigError, ModelConfig
 from minvenus.console import table
+from minvenus.evaluation.questions import read_questions
 from minvenus.experiments import compare, countries, factbook, real, smollm2
 from minvenus.experiments.audit import AuditConfig
 from minvenus.experiments.audit import main as audit
-from minvenus.experiments.audit_pages import Walker, difference_table, first_visit_words
-from minvenus.experiments.audit_table import Visit
+from minvenus.experiments.audit_pages import (
+    Walker,
+    difference_table,
+    first_visit_words,
+    rank_words,
+)
+from minvenus.experiments.audit_table import Visit, visit_table
 from minvenus.experiments.compare import flags_of, trained
 from minvenus.experiments.real import RealConfig
 from minvenus.files import read_jsonl
 from minvenus.flags import parse_flags
 from minvenus.igpo.gain import belief, wrap_truth
+from minvenus.igpo.recipes import Recipe
 from minvenus.settings import EvalConfig, InferConfig
 from minvenus.text.chat import stream
 from minvenus.tools.almanac import Almanac
@@ -56,7 +63,8 @@ def test_a_gain_is_that_of_the_whole_conversation_read_anew(folder):
     walker = Walker(folder / "model", Almanac(folder / "world" / "pages"))
     path = ["Alma", "Bria"]
     chain = factbook.Chain(path, ["land borders", "capital"], "Briaville")
-    question = Question("q", chain.text, [chain.answer], pages=path)
+    question = Question("q", chain.text, [chain.answer, "another spelling"], pages=path)
+    assert walker.recipe == Recipe(lead_in=factbook.LEAD_IN)
     first, visits = walker.walk(question)
     kinds = [(visit.kind, visit.hop, visit.progress) for visit in visits]
     assert kinds == [
@@ -92,6 +100,19 @@ def test_a_gain_is_that_of_the_whole_conversation_read_anew(folder):
     assert visits[0].gain == pytest.approx(after_first - first, abs=1e-4)
 
 
+def test_a_side_page_is_wrong_if_a_page_or_search_led_to_it_and_unrelated_if_nothing_did(folder):
+    walker = Walker(folder / "model", Almanac(folder / "world" / "pages"))
+    for question in read_questions(folder / "world" / "train.jsonl"):
+        path = question.pages
+        for hop, title in enumerate(path, start=1):
+            sides = walker.side_pages(question, hop)
+            results = walker.almanac.titles(title)
+            near = factbook.linked(walker.almanac, path[hop - 2]) if hop > 1 else results
+            assert sides.get("wrong") in (set(near) - set(path) or {None})
+            assert sides["unrelated"] not in {*path, *near, *results}
+            assert sides.get("repeated") == (path[hop - 2] if hop > 1 else None)
+
+
 def test_the_right_page_is_compared_with_the_others_of_its_question_and_hop():
     walks = [
         [Visit("right", 1, 1.0, 1.0), Visit("right", 2, 0.0, 1.0), Visit("wrong", 1, 0.5, 0.0)],
@@ -106,19 +127,25 @@ def test_the_right_page_is_compared_with_the_others_of_its_question_and_hop():
 
 def test_the_audit_has_a_table_for_each_number_of_hops(folder, tmp_path):
     world = {"model": str(folder / "model"), "world": str(folder / "world")}
-    text = audit(AuditConfig(**world, questions=3))
+    text = audit(AuditConfig(**world, questions=5))
     *parts, total, first = text.split("\n\n")
-    assert total.startswith("all: rank correlation of gain and progress ")
-    number = r"\d+\.\d\d"
-    words = rf"mean gain of a first right visit [-+]{number} ± {number}, (not )?above 0"
-    assert re.match(words, first)
-    for part, differences in zip(parts[::2], parts[1::2], strict=True):
+    walker = Walker(folder / "model", Almanac(folder / "world" / "pages"))
+    everything = []
+    questions = read_questions(folder / "world" / "test.jsonl")
+    for hops, part, differences in zip((1, 2), parts[::2], parts[1::2], strict=True):
+        chosen = [question for question in questions if len(question.pages) == hops][:2]
+        beliefs, walks = zip(*map(walker.walk, chosen), strict=True)
+        head = f"2 {hops}-hop questions, log P(truth | question) {fmean(beliefs):+.2f} per token, "
+        assert part == f"{head}{rank_words(sum(walks, []))}\n{table(visit_table(sum(walks, [])))}"
+        assert differences == table(difference_table(walks))
         assert differences.startswith("right less  hop  count")
-        words = r"1 (\d)-hop questions, log P\(truth \| question\) -\d+\.\d\d per token, rank .*"
-        assert re.match(words, part) and "\nright " in part and "\nunrelated " in part
+        everything += sum(walks, [])
+    assert (total, first) == (f"all: {rank_words(everything)}", first_visit_words(everything))
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "a.txt").write_text("Ann")
-    (tmp_path / "test.jsonl").write_text('{"question": "Who?", "answer": "Ann"}\n')
+    (tmp_path / "test.jsonl").write_text(
+        '{"question": "What is the capital of Ann?", "answer": "B"}\n'
+    )
     with pytest.raises(ConfigError, match=r"no question of .*test\.jsonl is one of the factbook"):
         audit(AuditConfig(model=world["model"], world=str(tmp_path)))
     with pytest.raises(ConfigError, match="--world FOLDER needs --model FOLDER"):
@@ -129,6 +156,8 @@ def test_the_mean_gain_of_a_first_right_visit_is_over_all_questions_and_no_other
     visits = [Visit("right", 1, 1.0, 1.0), Visit("right", 1, -0.5, 1.0), Visit("wrong", 1, 9, 0.0)]
     words = first_visit_words([*visits, Visit("right", 2, 9.0, 1.0)])
     assert words == "mean gain of a first right visit +0.25 ± 0.53, above 0"  # .75 / sqrt(2)
+    words = first_visit_words([Visit("right", 1, 0.0, 1.0)])
+    assert words.endswith("± 0.00, not above 0: the right first page costs belief")
     words = first_visit_words(visits[1:])
     assert "visit -0.50 ± 0.00, not above 0: the right first page costs belief" in words
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from minvenus.experiments.results import line, read_curves, tables
+from minvenus.experiments.results import PLOTS, line, page_of, read_curves, tables
+from tests.report.examples import PAGES, words_of
 
 # --------------------------------------------------------------------------------- curves, tables
 
@@ -74,25 +75,21 @@ def test_the_tables_with_differences_of_paired_runs_worked_by_hand():
     assert len(tables({"grpo": [run(0.3, 0.2)]}, 1, 4)) == 3, "one method has no differences"
 
 
-def test_the_second_table_of_differences_draws_checkpoints_too():
+def test_two_tables_of_differences_are_of_the_start_checkpoints():
     """Runs 0 .8 0 .8 ...: the two checkpoints have equal ones each. If checkpoints are drawn, all
     runs are 0 with 1/4, and .8 with 1/4."""
     alike = {"grpo": [run(0.0, 0.0)] * 8, "paper": [run(a, a) for a in (0.0, 0.8) * 4]}
-    _, paired, of_starts, *_ = tables(alike, 2, 4).values()
+    _, paired, of_starts, tested, each, _ = tables(alike, 2, 4).values()
     assert (paired[1][2], of_starts[1][2]) == ("0.400 [0.100, 0.700]", "0.400 [0.000, 0.800]")
-
-
-def test_all_runs_of_a_start_are_one_number_in_the_test_of_a_difference():
-    """The two checkpoints have 0 and .8: .4 +- 12.706 x .4, t = 1, p = 1 - 2 atan(1) / pi."""
-    alike = {"grpo": [run(0.0, 0.0)] * 8, "paper": [run(a, a) for a in (0.0, 0.8) * 4]}
-    _, _, _, tested, *_ = tables(alike, 2, 4).values()
+    assert each[0] == ["start checkpoint", *"12121212"]
+    # all runs of a start are one number: 0 and .8, .4 +- 12.706 x .4, t = 1, p = 1 - 2 atan(1) / pi
     assert tested[1][1:3] == ["+0.400 [-4.682, +5.482]", "0.5000"]
 
 
 def test_a_run_has_collapsed_against_its_own_start():
-    runs = [run(0.3, 0.2, turns=3.9), run(0.3, 0.2, turns=3.9, start_turns=7.0)]
+    runs = [run(0.3, 0.2, turns=3.9), run(0.25, 0.2, turns=4.0), run(0.24, 0.2, 3.9, 7.0)]
     means, *_ = tables({"grpo": runs, "paper": runs[::-1]}, 2, 4).values()
-    assert [row[-2] for row in means[1:]] == ["1 of 2", "1 of 2"]
+    assert [row[-3:-1] for row in means[1:]] == [["1 of 3", "1 of 3"]] * 2, "half is not below half"
 
 
 @pytest.mark.parametrize(
@@ -124,6 +121,18 @@ def test_what_is_compared_with_what(methods, differences):
     for title, _, difference, *_ in paired[1:]:
         method, other = title.split(" minus ")
         assert difference == f"{accuracies[method] - accuracies[other]:.3f}"
+
+
+def small_page() -> str:
+    runs = {"grpo": [run(0.2, 0.2), run(0.5, 0.3)], "paper / prob": [run(0.6, 0.4)] * 2}
+    for curves in (*runs["grpo"], *runs["paper / prob"]):
+        curves |= {metric: curves.get(metric, {}) for metric in PLOTS} | {"gain_right": {4: 0.5}}
+    return page_of(runs, tables(runs, 2, 4), {"seeds": 2, "steps": 4})
+
+
+def test_the_page_word_for_word():
+    """Where it should say something else: python -m tests.report.write_pages"""
+    assert words_of(small_page()) == (PAGES / "comparison.txt").read_text("utf-8")
 
 
 def test_a_line_is_over_the_steps_that_every_run_has_and_a_method_without_one_keeps_its_place():

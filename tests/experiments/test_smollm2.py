@@ -6,7 +6,9 @@ import numpy
 import pytest
 import torch
 
-from minvenus.config import ConfigError, ModelConfig
+from minvenus.agent.prompt import read_format
+from minvenus.config import ConfigError, ModelConfig, read_json
+from minvenus.experiments.factbook import LEAD_IN, SYSTEM
 from minvenus.experiments.gguf import F32, Q4_1, Q8_0, read_gguf
 from minvenus.experiments.smollm2 import SmolLM2Config, halves_in_order, main
 from minvenus.model import weights
@@ -15,9 +17,9 @@ from minvenus.text.tokenizer import BYTE_SYMBOLS, TAGS, Tokenizer
 HIDDEN, HEADS, KV_HEADS, INNER, LAYERS = 64, 2, 1, 96, 2
 CONTROL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 SPARE = [f"<code_{i}>" for i in range(14)]
-MISSING = sorted(BYTE_SYMBOLS)[:3]  # bytes that the file's vocabulary lacks
-TOKENS = [*CONTROL, *SPARE, *sorted(BYTE_SYMBOLS)[3:], "th", "the"]
-MERGES = ["t h", "th e"]
+# three of the byte symbols are missing
+TOKENS = [*CONTROL, *SPARE, *sorted(BYTE_SYMBOLS)[3:], "th", "12", "the"]
+MERGES = ["t h", "1 2", "th e"]
 
 
 def text(value: str) -> bytes:
@@ -166,6 +168,13 @@ def test_the_shape_is_that_of_a_llama_with_tied_embeddings(converted):
     shape = ModelConfig.from_json(folder / "model")
     assert (shape.qk_norm, shape.qkv_bias, shape.tie_word_embeddings) == (False, False, True)
     assert (shape.head_dim, shape.rope_theta, shape.rms_norm_eps) == (32, 1e4, 1e-5)
+    assert shape.max_position_embeddings == 128
+    prompt_format = read_format(folder / "model")
+    assert (prompt_format.prompt, prompt_format.lead_in) == (SYSTEM, LEAD_IN)
+    limits = "max_turns max_context max_new_tokens max_observation_tokens temperature top_p top_k"
+    limits += " presence_penalty retries"
+    values = [getattr(prompt_format, name) for name in limits.split()]
+    assert values == [12, 1536, 96, 256, 1.0, 1.0, 0, 0.0, 0]
 
 
 def test_tokens_and_merges_come_through_and_spare_tokens_are_tags_and_missing_bytes(converted):
@@ -173,7 +182,8 @@ def test_tokens_and_merges_come_through_and_spare_tokens_are_tags_and_missing_by
     tokenizer = Tokenizer.from_file(folder / "model")
     assert [tokenizer.added[tag] for tag in TAGS] == list(range(3, 9))
     assert tokenizer.encode("the") == [len(TOKENS) - 1]
-    assert len(tokenizer.encode("1234")) == 4, "digits one by one"
+    assert len(tokenizer.encode("1234")) == 4, "digits one by one, whatever the merges"
+    assert read_json(folder / "model" / "config.json")["dtype"] == "float32"
     for character in map(chr, range(128)):
         assert tokenizer.decode(tokenizer.encode_untrusted(character)) == character
     assert tokenizer.size == len(TOKENS)
@@ -209,7 +219,27 @@ def test_a_damaged_file_is_one_clear_line(converted, tmp_path, damage, words):
         main(SmolLM2Config(gguf=str(path), out=str(tmp_path / "model")))
 
 
+def test_values_of_every_type_are_read_and_the_data_begins_where_the_file_says(tmp_path):
+    values = {"B": 1, "b": -3, "H": 1, "h": -3, "I": 1, "i": -3, "f": 0.5, "?": True}
+    values |= {"Q": 1, "q": -3, "d": 0.5}
+    header = struct.pack("<4sIQQ", b"GGUF", 3, 1, len(values) + 1)
+    for kind, (code, number) in zip((*range(8), 10, 11, 12), values.items(), strict=True):
+        header += text(code) + struct.pack("<I" + code, kind, number)
+    header += text("general.alignment") + value(64)
+    header += text("a") + struct.pack("<IQIQ", 1, 2, F32, 0)
+    numbers = numpy.array([1.0, -2.0], "<f4")
+    path = tmp_path / "values.gguf"
+    path.write_bytes(header + b"\0" * (-len(header) % 64) + numbers.tobytes())
+    content = read_gguf(path)
+    assert content.values == values | {"general.alignment": 64}
+    assert content.tensors["a"].tolist() == [1.0, -2.0]
+
+
 def test_another_family_and_a_missing_package_are_one_clear_line(tmp_path, monkeypatch):
+    fewer = {"tokenizer.ggml.tokens": [f"x{i}" for i in range(len(TOKENS))]}
+    write_gguf(tmp_path / "model.gguf", fewer)
+    with pytest.raises(ConfigError, match="249 tokens are missing, only 14 can be renamed"):
+        main(SmolLM2Config(gguf=str(tmp_path / "model.gguf"), out=str(tmp_path / "model")))
     write_gguf(tmp_path / "model.gguf", {"general.architecture": "gemma"})
     with pytest.raises(ConfigError, match="family 'gemma', only llama"):
         main(SmolLM2Config(gguf=str(tmp_path / "model.gguf"), out=str(tmp_path / "model")))

@@ -173,7 +173,7 @@ MUTANTS = (
         51,
         "gains are correlated with progress as they are, not by rank",
         AUDITED,
-        AUDIT + "audit_batch",
+        "minvenus.experiments.audit_table:rank_correlation",
         "correlated(ranks(gains), ranks(progress))",
         "correlated(gains, progress)",
     ),
@@ -257,8 +257,8 @@ MUTANTS = (
         "a side page gains since the question, not since the visit before it",
         "experiments/test_real.py::test_a_gain_is_that_of_the_whole_conversation_read_anew",
         "minvenus.experiments.audit_pages:Walker.walk",
-        "after - beliefs[hop - 1]",
-        "after - beliefs[0]",
+        "after - on_path[hop - 1]",
+        "after - on_path[0]",
     ),
     mutant(
         51,
@@ -304,7 +304,7 @@ MUTANTS = (
         51,
         "the test of a difference counts runs of one start as starts",
         "experiments/test_results.py::"
-        "test_all_runs_of_a_start_are_one_number_in_the_test_of_a_difference",
+        "test_two_tables_of_differences_are_of_the_start_checkpoints",
         "minvenus.experiments.results:tested_differences",
         "start_means(differences, checkpoints)",
         "differences",

@@ -14,7 +14,7 @@ EXPLAINED = (
 GROUP = (
     "report/test_explain.py::test_the_numbers_of_a_group_are_the_codes_and_follow_from_its_rewards"
 )
-SHOWN = "report/test_xray.py::test_the_numbers_of_the_page_are_those_of_the_saved_batch"
+SHOWN = "report/test_xray.py::test_the_page_word_for_word"
 
 MUTANTS = (
     mutant(
@@ -81,7 +81,8 @@ MUTANTS = (
         48,
         "a number compared up to a percent",
         CHANGED_FILE,
-        ("minvenus.report.saved:rounded", "9)", "2)"),
+        ("minvenus.report.saved:differ", "rounded(stored, 9)", "rounded(stored, 2)"),
+        ("minvenus.report.saved:differ", "rounded(computed, 9)", "rounded(computed, 2)"),
     ),
     mutant(
         48,
@@ -100,7 +101,7 @@ MUTANTS = (
     mutant(
         48,
         "recipes that disagree on a number share its line",
-        "report/test_xray.py::test_recipes_that_agree_on_a_number_share_its_line",
+        SHOWN,
         "minvenus.report.turn_card:arithmetic",
         "recipes.setdefault(step, [])",
         "recipes.setdefault(next((s for s in recipes if s.id == step.id), step), [])",

@@ -127,6 +127,23 @@ def xray(folder, batch: SavedBatch, **options) -> Path:
 # ----------------------------------------------------------------------------------- reading a page
 
 
+PAGES = Path(__file__).parents[1] / "fixtures" / "pages"
+
+
+def words_of(document: str) -> str:
+    """Everything that a page says, an element on each line, with its kind."""
+    lines = []
+    for element in ET.fromstring(document).iter():
+        words = " ".join((element.text or "").split())
+        tag = element.tag.rpartition("}")[2]
+        kind = " ".join(filter(None, (tag, element.get("class"), element.get("open"))))
+        if tag == "tr":
+            words = " | ".join(cell.text or "" for cell in element)
+        if tag not in ("style", "th", "td") and (words or element.get("class")):
+            lines.append(f"{kind}: {words}".rstrip() + "\n")
+    return "".join(lines)
+
+
 class Part:
     """An element of a page, and what is inside it. Every page is well-formed XML, too."""
 
@@ -153,19 +170,6 @@ class Part:
 
     def texts(self, *names: str) -> list[str]:
         return [part.words for part in self.all(*names)]
-
-    def numbers(self, recipe: str) -> dict[str, str]:
-        """The numbers of a turn, or of a group, under a recipe."""
-        return {
-            name: value
-            for name, value, recipes, _, _ in self.rows()
-            if recipe in recipes.split(", ")
-        }
-
-    def rows(self) -> list[list[str]]:
-        """The lines of its tables of numbers."""
-        rows = [row for table in self.all("arithmetic") for row in table.element.iter("tr")]
-        return [[cell.text or "" for cell in row] for row in rows]
 
     @property
     def facts(self) -> dict[str, str]:

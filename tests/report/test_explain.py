@@ -159,5 +159,6 @@ def test_one_rollout_worked_by_hand():
     assert values == pytest.approx([2.0, 2.0, 1.0, 1.0, 0.5, 1.5], abs=1e-4)
     group = {step.name: step.value for step in group_steps([first, second])}
     assert (group["mean μ of turn rewards"], group["mean μ of outcomes"]) == (1.5, 0.5)
-    renamed = under_recipes(batch.samples, Recipe.released(lead_in="Answer."))  # the same formulas
+    same_formulas = Recipe.released(lead_in="Answer.", newlines_after_think=2)
+    renamed = under_recipes(batch.samples, same_formulas)
     assert list(renamed[0]) == ["released", "grpo", "paper", "raw_ig", "uncentred"]

@@ -30,6 +30,14 @@ def test_hostile_text_makes_no_element_and_no_attribute_wherever_it_stands(hosti
         assert attacked.attrib == {name: words.get(value, value) for name, value in plain.items()}
 
 
+def test_a_table_in_markup():
+    head = '<thead><tr><th scope="col">a</th><th scope="col">b</th></tr></thead>'
+    body = '<tbody><tr><th scope="row">x</th><td>1</td></tr></tbody>'
+    table = f"<table><caption>c</caption>{head}{body}</table>"
+    shown = page.table(["a", "b"], [["x", "1"]], "c")
+    assert shown == f'<div class="scroll" tabindex="0">{table}</div>'
+
+
 def test_what_is_no_text_is_replaced_so_that_every_page_can_be_written():
     assert page.text("a\r\nb\rc") == "a\nb\ufffdc"
     assert page.el("p", "a\x00b\ud800c\x1b[0m") == "<p>a\ufffdb\ufffdc\ufffd[0m</p>"

@@ -3,7 +3,6 @@ model."""
 
 import json
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 from minvenus.agent.load import load_scorer
 from minvenus.agent.record import rollout_to_json
 from minvenus.config import ConfigError, ModelConfig
-from minvenus.igpo.gain import belief, wrap_truth
+from minvenus.igpo.gain import wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
@@ -20,9 +19,20 @@ from minvenus.report.source import Scorer, read_source, scored
 from minvenus.report.xray import write_page
 from minvenus.types import Question
 from tests.agent import scripted
-from tests.report.examples import BROKEN, TOKENIZER, Part, answer, rollout, search, visit
+from tests.report.examples import (
+    BROKEN,
+    PAGES,
+    TOKENIZER,
+    Part,
+    answer,
+    rollout,
+    search,
+    visit,
+    words_of,
+)
 
-MADE = rollout([search("a"), search("a"), visit("p"), BROKEN, visit("q"), answer("cat")])
+MADE = rollout([search("a"), search("a"), visit("p"), BROKEN, visit("q"), answer("cat")],
+               question=replace(scripted.QUESTION, answers=["cat", "kitten"]))
 LEAD_IN = Recipe(lead_in="Answer.")
 
 
@@ -44,21 +54,13 @@ def shown(folder, record, **options):
     return Part.of(write_page(saved(folder, record), folder / "xray.html", **options))
 
 
-def test_a_saved_trajectory_shows_kinds_format_and_duplicates(tmp_path):
-    page = shown(tmp_path, rollout_to_json(MADE))
-    assert page.facts["true answer"] == " / ".join(MADE.question.answers)
-    assert page.texts("badge") == MADE.kinds and page.texts("strip") == ["SSVNVA"]
-    _, again, _, broken, _, _ = notices = [turn.texts("notice") for turn in page.all("turn")]
-    assert again == ["the very same call as in turn 1"]
-    assert broken[0].startswith("✗ malformed: The tool call is not JSON")
-    assert [len(listed) for listed in notices] == [0, 1, 0, 1, 0, 0]
-    assert page.texts("verbatim")[::2] == [turn.text for turn in MADE.turns]
-    assert page.texts("observation") == ["what came back (9 characters)Bob sings"] * 5
-    letters = list(page.all("strip")[0])[1:]
-    assert [letter.get("class") == "none malformed" for letter in letters] == MADE.malformed
-    assert not page.all("arithmetic") and "No log P(answer) was measured" in page.words
-    [group] = page.texts("group")
-    assert "S search" in group and "more probable" not in group and "A step up" not in group
+@pytest.mark.parametrize(("name", "scorer"), [("trajectory", None), ("scored", SCORER)])
+def test_the_page_of_a_trajectory_word_for_word(tmp_path, name, scorer):
+    """Scored, it has beliefs and gains but nothing that needs a group. Where it should say
+    something else: python -m tests.report.write_pages"""
+    path = saved(tmp_path, rollout_to_json(MADE))
+    document = write_page(path, tmp_path / "xray.html", scorer=scorer).read_text(encoding="utf-8")
+    assert words_of(document) == (PAGES / f"{name}.txt").read_text("utf-8")
 
 
 def test_the_truth_of_the_users_own_question_is_not_known(tmp_path):
@@ -75,26 +77,11 @@ def test_a_run_that_failed_shows_its_reason_and_no_format_error(tmp_path):
     assert "malformed:" not in page.words
 
 
-def test_a_scored_trajectory_has_beliefs_and_gains_but_nothing_that_needs_a_group(tmp_path):
-    [[case]] = read_source(saved(tmp_path, rollout_to_json(MADE)), None, SCORER)[0].values()
-    start, _, _, first, _, second = case.sample.truth_logprobs
-    beliefs = [belief(row, "log_prob") for row in (start, first, second)]
-    gains = [f"{after - before:.6g}" for before, after in pairwise(beliefs)]
-    page = shown(tmp_path, rollout_to_json(MADE), scorer=SCORER)
-    turns = [turn.numbers("paper") for turn in page.all("turn")]
-    assert [turn.get("gain") for turn in turns] == [None, None, gains[0], None, gains[1], None]
-    paid = [gains[0], gains[0], gains[0], "-1", gains[1], None]
-    assert [turn.get("reward r") for turn in turns] == paid
-    assert {name for turn in turns for name in turn} == {"gain", "reward r"}
-    recipes = [pair[0].words for pair in page.all("glossary")[1]]
-    assert recipes == ["paper", "released"] and not page.all("chip")
-    assert "the arithmetic ends at rewards" in page.words
-
-
 def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
-    scorer = replace(SCORER, answer="a small dog")
-    page = shown(tmp_path, rollout_to_json(MADE), scorer=scorer)
+    scorer = replace(SCORER, answer=" a small dog\n")
+    page = shown(tmp_path, rollout_to_json(MADE) | {"exact_match": True}, scorer=scorer)
     assert page.facts["true answer"] == "a small dog"
+    assert "outcome 1" in page.all("rollout")[0][0].words
     tokens = len(TOKENIZER.encode_untrusted("a small dog"))
     assert page.words.count(f"token {tokens} = ") == 3, "of three V"
     assert f"token {tokens + 1}" not in page.words

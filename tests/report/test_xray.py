@@ -1,6 +1,5 @@
 """The content of an X-ray: its turns, its numbers, and a size that is bounded."""
 
-import re
 from dataclasses import replace
 
 import pytest
@@ -8,15 +7,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minvenus.config import ConfigError
-from minvenus.igpo.credit import assign_credit
-from minvenus.igpo.recipes import RECIPES, Recipe
+from minvenus.igpo.recipes import Recipe
 from minvenus.report.turn_card import shade
 from minvenus.report.xray import default_page
 from minvenus.types import Question
-from tests.igpo.strategies import flat
 from tests.report.examples import (
     BROKEN,
     HOSTILE,
+    PAGES,
     Part,
     answer,
     group_of_four,
@@ -26,51 +24,41 @@ from tests.report.examples import (
     saved_batch,
     search,
     visit,
+    words_of,
     xray,
 )
 from tests.report.test_curves import SVG
 from tests.report.test_source import SCORER
 
-PAPER_FIRST = ["paper", "grpo", "released", "raw_ig", "uncentred"]
-
-
-def digits(numbers):
-    """As the page writes them."""
-    return ["none" if x is None else f"{x:.6g}" for x in numbers]
-
-
 # ------------------------------------------------------------------------------------------ numbers
 
 
-def test_the_numbers_of_the_page_are_those_of_the_saved_batch(tmp_path):
-    batch = random_batch(3, Recipe.released(gamma=0.9))
-    page = Part.of(xray(tmp_path, batch))
-    assert [pair[0].words for pair in page.all("glossary")[1]] == ["this run", *RECIPES]
-    html = (tmp_path / "xray.html").read_text(encoding="utf-8")
-    assert "<h1>Rollouts of step-00000019.jsonl" in html and "the policy itself, before" in html
-    credit = batch.credit
-    for i, shown in enumerate(page.all("rollout")):
-        turns = [turn.numbers("this run") for turn in shown.all("turn")]
-        rewards = [*credit.rewards[i].turns, credit.rewards[i].outcome]
-        assert [turn["advantage A"] for turn in turns] == digits(credit.advantages[i])
-        assert [turn["reward r"] for turn in turns] == digits(rewards)
-        assert [turn.get("gain", "none") for turn in turns] == digits(credit.gains[i])
-        beliefs = shown.all("arithmetic")[0].numbers("this run").values()
-        assert list(beliefs) == digits(v for v in credit.beliefs[i] if v is not None)
-        assert f"outcome {batch.samples[i].outcome:.3g}" in shown[0].words
-        chips = [f"this run {advantage:.3g}" for advantage in credit.advantages[i]]
-        assert shown.texts("chip")[::6] == chips
+def small_batch():
+    """Three rollouts that have a number of every kind: shared and lone penalties, a search without
+    a visit after it, a malformed answer, a second group; under a recipe unlike the named ones."""
+    turns = [
+        [search(), BROKEN, visit(), search(), BROKEN],
+        [search(), search(), visit(), visit("Ada"), answer()],
+        [visit(), answer("dog")],
+    ]
+    logprobs = [
+        [[-4.0, -3.0], None, None, [-1.5, -2.0], [-2.0]],
+        [[-4.0], None, None, [-2.25], [-0.75]],
+        [[-3.0], [-3.5]],
+    ]
+    made = [rollout(texts) for texts in turns]
+    recorded = {"malformed": True, "tool_error": "timeout", "discarded": ["duplicate", "too long"]}
+    first = replace(made[0].turns[0], **recorded)  # whatever its text says
+    made[0] = replace(made[0], turns=[first, *made[0].turns[1:]])
+    run = Recipe(normalize="joint", format_penalty=0.5, ig_weight=0.5, gamma=0.5)
+    batch = saved_batch(made, [3, 3, 4], [0.0, 1.0, 0.25], run, logprobs)
+    return replace(batch, gain_policy="reference")
 
 
-def test_recipes_that_agree_on_a_number_share_its_line(tmp_path):
-    head, gain, *rows = Part.of(xray(tmp_path, group_of_four())).all("turn")[1].rows()
-    assert head == ["number", "value", "recipe", "formula", "made of"]
-    paid = "paper, released, raw_ig, uncentred"
-    assert [gain[0], *gain[2:4]] == ["gain", paid, "IG = V after − V before [P eq.3]"]
-    assert re.fullmatch("V after turn 2 = .*; V of the question = .*", gain[4])
-    shared = [(name, recipes) for name, _, recipes, _, _ in rows]
-    assert shared[:2] == [("reward r", paid), ("reward r", "grpo")]
-    assert [recipes for name, recipes in shared if name == "advantage A"] == PAPER_FIRST
+def test_the_page_word_for_word(tmp_path):
+    """Where it should say something else: python -m tests.report.write_pages"""
+    document = xray(tmp_path, small_batch()).read_text(encoding="utf-8")
+    assert words_of(document) == (PAGES / "xray.txt").read_text("utf-8")
 
 
 def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
@@ -85,8 +73,7 @@ def test_a_page_of_one_group_keeps_the_batchs_scale(tmp_path):
 def test_a_run_that_scored_nothing_says_so_and_shows_no_gains(tmp_path):
     page = Part.of(xray(tmp_path, group_of_four(Recipe.paper(use_gain=False))))
     assert [pair[0].words for pair in page.all("glossary")[1]] == ["this run", "grpo"]
-    assert "No log P(answer) was measured" in page.words and "gain" not in page.numbers("this run")
-    assert page.numbers("grpo") and not page.numbers("paper")
+    assert "No log P(answer) was measured" in page.words and "IG = V" not in page.words
 
 
 def test_a_group_that_ends_alike_is_remarked_upon_and_its_plot_has_all_rollouts(tmp_path):
@@ -108,21 +95,6 @@ def test_the_plot_has_mean_log_probs_before_each_turn_whatever_a_gain_is(tmp_pat
     lines = Part.of(xray(tmp_path, batch)).element.iter(SVG + "polyline")
     shown = ["76.0,106.67 290.0,34.0 504.0,252.0"] * 2
     assert [line.get("points") for line in lines] == shown
-
-
-def test_colours_reach_to_the_largest_advantage_of_each_recipe(tmp_path):
-    batch = group_of_four()
-    page = Part.of(xray(tmp_path, batch))
-    for k, name in enumerate(PAPER_FIRST):
-        advantages = flat(assign_credit(batch.samples, RECIPES[name]).advantages)
-        colours = [shade(a, max(map(abs, advantages))) for a in advantages]
-        chips = [chip.get("class") for chip in page.all("chip")[k::5]]
-        assert chips == [f"chip {colour}" for colour in colours]
-        strips = page.all("strip")[k::5]
-        assert {strip[0].words for strip in strips} == {name}
-        letters = [letter.get("class") for strip in strips for letter in list(strip)[1:]]
-        assert [letter.removesuffix(" malformed") for letter in letters] == colours
-    assert "more probable" in page.all("group")[0].words
 
 
 @given(st.floats(1e-6, 1e6), st.floats(0, 1))
@@ -153,20 +125,6 @@ def test_the_toy_web_is_said_in_english_beside_its_own_words(tmp_path):
     assert opened.endswith(" boss Eve twin Ida.\n(Bob: pet cat, boss Eve, twin Ida)")
 
 
-def test_what_was_recorded_of_a_turn_is_shown_whatever_its_text_says(tmp_path):
-    made = rollout([search(), answer()])
-    recorded = replace(made.turns[0], malformed=True, tool_error="timeout", discarded=["duplicate"])
-    made = replace(made, turns=[recorded, made.turns[1]])
-    batch = saved_batch([made], [0], [1.0], Recipe.paper())
-    first, last = Part.of(xray(tmp_path, batch)).all("turn")
-    assert first.texts("notice") == [
-        "✗ malformed: recorded as malformed when it was sampled",
-        "the tool reported an error: timeout",
-        "attempts thrown away: duplicate",
-    ]
-    assert not last.all("notice")
-
-
 # ------------------------------------------------------------------ size, hostile text and refusals
 
 
@@ -187,9 +145,12 @@ def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refus
 ):
     with pytest.raises(ConfigError, match="has no group 3; it has 0"):
         xray(tmp_path, group_of_four(), group="3")
-    monkeypatch.setattr("minvenus.report.xray.LARGEST", 1000)
     with pytest.raises(ConfigError, match="training batch with its own numbers: leave out the mod"):
         xray(tmp_path, group_of_four(), scorer=SCORER)
+    size = len(xray(tmp_path, group_of_four()).read_text(encoding="utf-8"))
+    monkeypatch.setattr("minvenus.report.xray.LARGEST", size)
+    xray(tmp_path, group_of_four())
+    monkeypatch.setattr("minvenus.report.xray.LARGEST", size - 1)
     with pytest.raises(ConfigError, match="too many rollouts for one page: choose one --group"):
         xray(tmp_path, group_of_four())
 
@@ -197,4 +158,5 @@ def test_a_missing_group_a_page_that_is_too_large_and_a_second_scoring_are_refus
 def test_the_default_name_of_a_page_fits_a_file_system_and_tells_groups_apart():
     first, second = [default_page("a.jsonl", "问x" * 200 + end).name for end in "12"]
     assert len(first.encode()) <= 255 and first != second
-    assert str(default_page("runs/a/rollouts/b.jsonl", "q")) == "runs/xray/a-b-q.html"
+    page = default_page("home/runs/two/a/rollouts/b.jsonl", "q")
+    assert str(page) == "runs/xray/two-a-b-q.html"
