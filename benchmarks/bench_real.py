@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.bench_engine import decode as decode_shape
 from benchmarks.bench_engine import load_transformers, random_tokens
-from benchmarks.timing import Timing, main
+from benchmarks.timing import Timing, check_tokens, main
 from minvenus.config import ModelConfig
 from minvenus.engine import Engine, Sampling
 from minvenus.igpo.loss import LossConfig
@@ -60,6 +60,7 @@ def agent(timing: Timing) -> None:
             for sequence, observation in zip(sequences, observations[turn].tolist(), strict=True):
                 sequence.tokens += observation
         for sequence in sequences:
+            check_tokens("a rollout", len(sequence.tokens), PROMPT + TURNS * (TURN + OBSERVATION))
             engine.close(sequence)
 
     def run_transformers():
@@ -113,7 +114,8 @@ def our_update(model: Qwen3, rows: list[Row], config: IGPOConfig):
     optimizer = adamw(model, (0.9, 0.999), 0.0)
 
     def step():
-        train_on(rows, model, optimizer, config, step=1)
+        numbers = train_on(rows, model, optimizer, config, step=1)
+        check_tokens("our update", numbers["tokens"], config.epochs * len(rows) * CONTEXT)
 
     return step
 

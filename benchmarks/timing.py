@@ -16,6 +16,8 @@ from statistics import median
 
 import torch
 
+from benchmarks.vllm_peer import Seconds
+
 
 def main(doc: str, parts: dict) -> None:
     """Run the parts that the command line names, each with a Timing, where the peers are."""
@@ -39,6 +41,12 @@ def main(doc: str, parts: dict) -> None:
     timing.summary()
 
 
+def check_tokens(side: str, count: int, expected: int) -> None:
+    """A side that does less than its work would look fast."""
+    if count != expected:
+        raise RuntimeError(f"{side} had {count} tokens, not {expected}: its time says nothing")
+
+
 class Timing:
     """Measures, prints, and keeps what has a target."""
 
@@ -51,13 +59,13 @@ class Timing:
         print(f"torch {torch.__version__}, {self.threads} threads, {kind}, {self.rounds} rounds")
 
     def seconds(self, work) -> float:
-        """A side in another process measures itself and returns its seconds."""
+        """A side in another process measures itself and returns its Seconds."""
         start = self.clock()
         measured = work()
-        return measured if isinstance(measured, float) else self.clock() - start
+        return measured if isinstance(measured, Seconds) else self.clock() - start
 
-    def compare(self, name: str, sides: dict, targets: dict | None = None, tokens=0) -> None:
-        """How many times faster the first side is than each of the others.
+    def compare(self, name: str, sides: dict, targets: dict | None = None, tokens=0) -> dict:
+        """How many times faster the first side is than each of the others, by their names.
 
         After a warm-up, the sides take turns in every round for about two seconds.
         """
@@ -71,21 +79,24 @@ class Timing:
                     totals[side] += self.seconds(work)
             for side, total in totals.items():
                 times[side].append(total / repeats)
-        self.report(name, times, targets, tokens)
+        return self.report(name, times, targets, tokens)
 
-    def report(self, name: str, times: dict, targets: dict | None = None, tokens=0) -> None:
+    def report(self, name: str, times: dict, targets: dict | None = None, tokens=0) -> dict:
         """`times` has the seconds of each side, round by round; ours is the first side."""
         ours = next(iter(times))
+        ratios = {}
         for side, seconds in times.items():
             line = f"{name:<38} {side:<14} {1000 * median(seconds):10.2f} ms"
             if tokens:
                 line += f" {tokens / median(seconds):9.1f} tok/s"
             if side != ours:
                 ratio = median(b / a for a, b in zip(times[ours], seconds, strict=True))
+                ratios[side] = ratio
                 line += f"   {ours} is {ratio:.2f}x as fast"
                 if targets and side in targets:
                     line += self.verdict(f"{name}, {side}", ratio, targets[side])
             print(line, flush=True)
+        return ratios
 
     def verdict(self, name: str, value: float, target: float, at_most: bool = False) -> str:
         met = value <= target if at_most else value >= target

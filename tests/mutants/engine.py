@@ -1,4 +1,4 @@
-"""Known bugs of engines (26 to 32)."""
+"""Known bugs of engines (26 to 32, 41 to 44, 61, 68, 70, 72, 73)."""
 
 from tests.mutants.mutant import mutant
 
@@ -374,7 +374,7 @@ MUTANTS = (
         ("minvenus.engine.engine:Engine._commit", "if job.source:", "if not job:"),
     ),
     mutant(
-        42,
+        68,
         "of two lengths of one prefix the last one counts",
         "engine/test_score.py::"
         "test_one_prefix_in_two_requests_is_computed_once_and_as_far_as_the_longer_needs[lengths0]",
@@ -383,7 +383,7 @@ MUTANTS = (
         "sequence.num_computed",
     ),
     mutant(
-        42,
+        68,
         "one text with two borders is scored after one of them",
         "engine/test_score.py::test_one_text_with_two_borders_is_scored_after_each",
         ("minvenus.engine.engine:Engine._open_once", "(n, *tokens)", "(n > 0, *tokens)"),
@@ -417,6 +417,12 @@ MUTANTS = (
         "minvenus.engine.scheduler:Scheduler._admit",
         "self.counters.shared += table.num_computed",
         "pass",
+    ),
+    mutant(
+        70,
+        "torch keeps the memory of the pages, and what stays after an update lies in it",
+        "train/test_precision.py::test_pages_take_no_memory_between_freeing_and_the_next_step",
+        ("minvenus.engine.runner:Runner.free_pages", "torch.cuda.empty_cache()", "pass"),
     ),
     mutant(
         72,

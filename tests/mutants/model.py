@@ -1,4 +1,5 @@
-"""Wrong steps of the forward pass (59): each moves logits away from those of transformers."""
+"""Wrong steps of the forward pass (59): each moves logits away from those of transformers. And
+relatives (71, 73)."""
 
 from tests.mutants.mutant import mutant
 
@@ -82,6 +83,12 @@ MUTANTS = (
         "the head is the embedding although they are not tied",
         UNTIED,
         ("minvenus.model.qwen3:Qwen3.head_weight", "= self.config.tie_word_embeddings", "= True"),
+    ),
+    mutant(
+        71,
+        "on a GPU the norm of queries and keys is not rounded as in the engine",
+        "model/test_qwen3.py::test_a_norm_is_computed_without_autocast",
+        ("minvenus.model.qwen3:RMSNorm.forward", "enabled=False", "enabled=True"),
     ),
     mutant(
         73,

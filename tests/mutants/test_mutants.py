@@ -6,7 +6,8 @@ from minvenus import console
 from tests.mutants.mutant import StaleMutant, applied, check_test, edited_codes, mutant
 from tests.mutants.run import all_mutants, main, outcome_of
 
-LISTED = {*range(1, 52)}  # the known bugs up to those that slipped past the first suite
+# the known bugs up to those that slipped past the first suite, and those past the second one
+LISTED = {*range(1, 52), *range(63, 74)}
 CLOCK = "minvenus.console:clock"
 HOURS = (CLOCK, "if hours", "if not hours")
 

@@ -288,7 +288,7 @@ MUTANTS = (
         ("train_igpo:score_truth", "answers[0]", "answers[-1]"),
     ),
     mutant(
-        35,
+        64,
         "rows that remain over mini-batches are never trained on",
         "train/test_update.py::"
         "test_rows_that_do_not_divide_into_mini_batches_are_all_trained_on_once[5-3]",
@@ -297,7 +297,7 @@ MUTANTS = (
         "len(rows) // config.minibatches * i for",
     ),
     mutant(
-        35,
+        65,
         "means over tokens that did not run",
         NUMBERS + "[token-mean]",
         "minvenus.train.update:backward",
@@ -311,6 +311,19 @@ MUTANTS = (
         "minvenus.model.qwen3:Decoder.forward",
         "        return self.norm(x)",
         "            return self.norm(x)",
+    ),
+    mutant(
+        54,
+        "minutes without a word while many questions are checked",
+        "test_train_igpo_data.py::"
+        "test_a_question_or_an_answer_without_room_is_refused_before_the_first_step",
+        ("train_igpo:check_questions", "print(", "dict(text="),
+    ),
+    mutant(
+        63,
+        "with --device cpu a run opens a context on a GPU that is there",
+        WIRING,
+        ("minvenus.train.run:clock", "cuda.is_initialized()", "cuda.is_available()"),
     ),
     mutant(
         63,

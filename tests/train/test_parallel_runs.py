@@ -187,10 +187,11 @@ def test_sft_needs_a_trajectory_for_every_process(batch, ranks, fits, monkeypatc
         parallel.check_ranks(SFTConfig(batch=batch))
 
 
-@pytest.mark.parametrize("size", ["2", "abc"])
-def test_a_world_size_without_torchrun_is_one_clear_line(size, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", size)
+@pytest.mark.parametrize(("size", "other"), [("2", "HOME"), ("abc", "MASTER_PORT")])
+def test_a_world_size_without_torchrun_is_one_clear_line(size, other, monkeypatch):
     monkeypatch.delenv("MASTER_PORT", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", size)
+    monkeypatch.setenv(other, "29500")
     words = f"WORLD_SIZE is '{size}', but torchrun has not started this process"
     with pytest.raises(ConfigError, match=words), parallel.processes():
         pass

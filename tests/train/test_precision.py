@@ -75,11 +75,15 @@ def test_copied_weights_drop_what_was_computed_with_the_old_ones():
     )
 
 
-def test_pages_take_no_memory_between_freeing_and_the_next_step():
+def test_pages_take_no_memory_between_freeing_and_the_next_step(monkeypatch):
+    """Nor does torch keep it for tensors of the update, between which new pages had no room."""
     engine = Engine(Qwen3(SMALL, seed=1).requires_grad_(False), pages=8, page_size=16)
+    runner, held = engine.runner, []
+    pages = lambda: (runner.k_pages, runner.v_pages, runner.decode_cache)  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: held.append(pages()))
     before = engine.score([5] * 40, [[7, 8]])
     engine.free_pages()
-    assert engine.runner.k_pages is engine.runner.v_pages is engine.runner.decode_cache is None
+    assert pages() == (None, None, None) and held == [pages()]
     assert engine.pool.used == 0 and engine.score([5] * 40, [[7, 8]]) == before
 
 
