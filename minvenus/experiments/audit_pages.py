@@ -13,6 +13,8 @@ question, as in training. Progress is 1 for the right page, else 0. Questions di
 do, so a second table compares the right page with each other one of the same question and hop.
 """
 
+import functools
+import operator
 import random
 from collections import defaultdict
 from pathlib import Path
@@ -24,8 +26,8 @@ from minvenus.console import table
 from minvenus.engine import Engine
 from minvenus.engine.engine import ScoreRequest
 from minvenus.evaluation.questions import open_questions
-from minvenus.experiments.audit_table import Visit, rank_correlation, table_row, visit_table
 from minvenus.experiments import factbook
+from minvenus.experiments.audit_table import Visit, rank_correlation, table_row, visit_table
 from minvenus.experiments.factbook import LEAD_IN, lines_to_read, linked
 from minvenus.experiments.results import Table
 from minvenus.igpo.gain import belief, wrap_truth
@@ -63,7 +65,7 @@ def audit_pages(model: Path, world: Path, count: int) -> str:
             beliefs.append(first)
             walks.append(visits)
 
-        visits = sum(walks, [])
+        visits = functools.reduce(operator.iadd, walks, [])
         head = (f"{len(walks)} {hops}-hop questions, log P(truth | question) "
                 f"{fmean(beliefs):+.2f} per token, {rank_words(visits)}")
         parts.append(f"{head}\n{table(visit_table(visits))}")
