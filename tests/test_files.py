@@ -26,7 +26,7 @@ def test_a_name_is_given_to_what_is_on_the_disk(tmp_path, monkeypatch):
 
 def test_an_error_of_a_full_disk_names_the_file_and_leaves_the_old_one(tmp_path):
     path = write_text(tmp_path / "a", "old")
-    with pytest.raises(OSError, match="full: '.*/a'"), replaced_file(path) as new:
+    with pytest.raises(OSError, match=r"full: '.*/a'"), replaced_file(path) as new:
         new.write_text("half")
         raise OSError(28, "full")
     assert [*tmp_path.iterdir()] == [path] and path.read_text() == "old"

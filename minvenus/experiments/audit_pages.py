@@ -13,10 +13,9 @@ question, as in training. Progress is 1 for the right page, else 0. Questions di
 do, so a second table compares the right page with each other one of the same question and hop.
 """
 
-import functools
-import operator
 import random
 from collections import defaultdict
+from itertools import chain
 from pathlib import Path
 from statistics import fmean, pstdev
 
@@ -65,7 +64,7 @@ def audit_pages(model: Path, world: Path, count: int) -> str:
             beliefs.append(first)
             walks.append(visits)
 
-        visits = functools.reduce(operator.iadd, walks, [])
+        visits = list(chain.from_iterable(walks))
         head = (f"{len(walks)} {hops}-hop questions, log P(truth | question) "
                 f"{fmean(beliefs):+.2f} per token, {rank_words(visits)}")
         parts.append(f"{head}\n{table(visit_table(visits))}")

@@ -1,11 +1,10 @@
 """From a GGUF file and countries in JSON to trained models: one step of SFT, one of each method."""
 
-import functools
 import importlib
 import json
-import operator
 from dataclasses import replace
 from importlib import metadata
+from itertools import chain as joined
 from statistics import fmean
 
 import pytest
@@ -138,10 +137,11 @@ def test_the_audit_has_a_table_for_each_number_of_hops(folder, tmp_path):
         chosen = [question for question in questions if len(question.pages) == hops][:2]
         beliefs, walks = zip(*map(walker.walk, chosen), strict=True)
         head = f"2 {hops}-hop questions, log P(truth | question) {fmean(beliefs):+.2f} per token, "
-        assert part == f"{head}{rank_words(functools.reduce(operator.iadd, walks, []))}\n{table(visit_table(functools.reduce(operator.iadd, walks, [])))}"
+        visits = list(joined.from_iterable(walks))
+        assert part == f"{head}{rank_words(visits)}\n{table(visit_table(visits))}"
         assert differences == table(difference_table(walks))
         assert differences.startswith("right less  hop  count")
-        everything += functools.reduce(operator.iadd, walks, [])
+        everything += visits
     assert (total, first) == (f"all: {rank_words(everything)}", first_visit_words(everything))
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "a.txt").write_text("Ann")

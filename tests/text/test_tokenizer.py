@@ -177,7 +177,7 @@ def test_a_file_that_cannot_serve_is_refused_in_one_message(tmp_path, message, c
 
 def test_a_file_that_is_no_json_is_refused_by_name(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(ConfigError, match="tokenizer.json cannot be read as JSON"):
+    with pytest.raises(ConfigError, match=r"tokenizer.json cannot be read as JSON"):
         Tokenizer.from_file(tmp_path)
 
 
