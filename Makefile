@@ -13,7 +13,7 @@ help:
 	@echo "make ablations  what each part of the recipes does, ten runs each: two hours on two cores; can be stopped and goes on"
 	@echo "make base     pretrain the tiny base model again, into runs/base (the one in use is in the repository)"
 	@echo "make real-model  SmolLM2-135M as runs/smollm2 and The World Factbook as runs/factbook: fetches 100 MB once, 650 MB on disk"
-	@echo "make real     audit, SFT, GRPO and IGPO on them, 96 test questions for each, a report: hours on two cores; can be stopped and goes on"
+	@echo "make real     audit, SFT, GRPO and IGPO on them, 96 test questions for each, a report: two hours on two cores; can be stopped and goes on"
 	@echo "make test     run the whole test suite"
 	@echo "make mutants  put known bugs into the code, one at a time, and watch a test fail: two minutes, not a part of make test"
 	@echo "make lab      the credit lab: IGPO and GRPO on a world with known gains, half a minute"

@@ -48,10 +48,10 @@ from minvenus.report.xray import write_page
 from minvenus.setting import setting
 
 PRESET = "smollm2"
-# Seconds of one core for a step of SFT or RL, for a question evaluated or audited; from 107 tokens
-# per second of an update (measured), 110 of decoding at batch 16 and 700 of prefill
-SFT_SECONDS, RL_SECONDS, EVAL_SECONDS, AUDIT_SECONDS = 26, 195, 3.5, 4.0
-MEMORY = 5  # GB of an RL process; SFT, which runs alone, has 6
+# Seconds of one core for a step of SFT or RL, for a question evaluated or audited (measured; a
+# step of GRPO takes half as long, because groups without a signal are not trained)
+SFT_SECONDS, RL_SECONDS, EVAL_SECONDS, AUDIT_SECONDS = 24, 150, 2.2, 4.0
+MEMORY = 9  # GB of a process, at most
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,9 @@ def seconds(config: RealConfig) -> float:
     runs = config.seeds * len(split_names(config.methods))
     rounds = -(-runs // config.jobs)
     run_seconds = config.steps * RL_SECONDS + (3 * config.watched + config.tested) * EVAL_SECONDS
-    before = config.sft_steps * SFT_SECONDS + config.tested * EVAL_SECONDS
-    return before + 2 * config.audited * AUDIT_SECONDS + rounds * run_seconds
+    alone = config.sft_steps * SFT_SECONDS + config.tested * EVAL_SECONDS
+    audits = 2 * config.audited * AUDIT_SECONDS
+    return alone / config.jobs + audits + rounds * run_seconds
 
 
 def almanac(config: RealConfig) -> str:
