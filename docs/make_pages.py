@@ -1,7 +1,8 @@
-"""The pages under docs/ that a browser shows: index.html, tour.html, xray.html, comparison.html.
+"""The pages under docs/ that a browser shows: index.html, tour.html, xray.html, comparison.html,
+real.html.
 
     python -m docs.make_pages        from docs/tour.ipynb, and where they are there from runs/demo
-                                     (make demo) and runs/compare (make compare)
+                                     (make demo), runs/compare (make compare), runs/real (make real)
 
 They need no build step and no server: relative links, no script.
 """
@@ -22,6 +23,7 @@ LINKS = [
     ("tour.html", "The tour", "A real group of rollouts, from text to loss, in 30 minutes."),
     ("xray.html", "X-ray", "A group of the demo: every number with its formula."),
     ("comparison.html", "The comparison", "GRPO and four recipes of IGPO, with curves."),
+    ("real.html", "X-ray of a real model", "SmolLM2 reads The World Factbook: one group."),
     ("equations.md", "Equations", "Every formula, with a link to its lines and to its tests."),
     ("recipes.md", "Recipes", "Every switch, with a number worked by hand."),
     ("conformance/README.md", "Conformance vectors", "Cases that test another implementation."),
@@ -36,9 +38,10 @@ def main() -> None:
     batch = Path("runs/demo/igpo/rollouts/step-00000001.jsonl")
     if batch.is_file():
         write_page(str(batch), DOCS / "xray.html", group=GROUP)
-    report = Path("runs/compare/report.html")
-    if report.is_file():
-        shutil.copy(report, DOCS / "comparison.html")
+    for made, name in (("compare/report", "comparison"), ("real/xray", "real")):
+        made_page = Path("runs") / f"{made}.html"
+        if made_page.is_file():
+            shutil.copy(made_page, DOCS / f"{name}.html")
 
 
 def index_page() -> str:

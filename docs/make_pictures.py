@@ -4,12 +4,13 @@
 
     rollout         log P(truth) along one rollout of the demo, its gains and advantages
     xray            the reward X-ray page of the same batch, as a browser shows it
+    real            docs/real.html, the same of a real language model
     examples        what each recipe makes of the classic situations of the calculator
     curves          accuracy of each method of `make compare`, with bands, if there is such a run
     lab-front, theory-front       what front-loaded gains do, in the lab and in expectation
 
-SVG files come twice, for light and for dark pages. The same run gives the same files; only xray.png
-depends on the browser.
+SVG files come twice, for light and for dark pages. The same run gives the same files; only PNG
+files depend on the browser.
 """
 
 import shutil
@@ -37,6 +38,7 @@ from tests.igpo import enumeration
 INK = {"light": "#1c2230", "dark": "#e4e7ec"}
 PLUS, MINUS = "#2f7fd6", "#d9541e"       # of advantages above and below 0
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+REAL = Path(__file__).parent / "real.html"
 LAB = lab.LabConfig()
 GROUP = 3                                # rollouts of an enumerated group
 
@@ -59,7 +61,11 @@ def main(demo="runs/demo", compare="runs/compare", out="docs/pictures") -> None:
         for theme, ink in INK.items():
             coloured = picture.replace("<svg ", f'<svg color="{ink}" ', 1)
             print(write_text(Path(out) / f"{name}-{theme}.svg", coloured + "\n"))
-    print(photograph(files[0], str(batch.samples[i].group), Path(out) / "xray.png"))
+    with tempfile.TemporaryDirectory() as folder:
+        page = Path(folder) / "xray.html"
+        write_page(files[0], page, group=str(batch.samples[i].group))
+        print(photograph(page, Path(out) / "xray.png"))
+    print(photograph(REAL, Path(out) / "real.png"))
 
 
 def telling_rollout(batch: SavedBatch) -> int:
@@ -175,16 +181,14 @@ def curves_picture(folder: Path) -> Html:
     return picture
 
 
-def photograph(rollouts: Path, group: str, out: Path) -> Path:
-    """The X-ray of a group in a browser without a window."""
+def photograph(page: Path, out: Path) -> Path:
+    """The top of a page in a browser without a window."""
     browsers = [name for name in BROWSERS if shutil.which(name)]
     if not browsers:
         sys.exit(f"no browser for the picture of the X-ray: install one of {', '.join(BROWSERS)}")
-    with tempfile.TemporaryDirectory() as folder:
-        page = write_page(rollouts, Path(folder) / "xray.html", group=group)
-        command = [browsers[0], "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        command += ["--window-size=1120,1460", f"--screenshot={out.resolve()}", page.as_uri()]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
+    command = [browsers[0], "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    command += ["--window-size=1120,1460", f"--screenshot={out.resolve()}", page.as_uri()]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
     return out
 
 

@@ -36,9 +36,10 @@ METHODS = ("grpo", "paper - penalty", "released - penalty", "raw_ig / rms - pena
 ABLATED = ("/ prob", "/ unscaled", "/ gamma 1", "/ every turn", "/ reference", "/ groups of 8")
 PRESETS: dict[str, dict] = {
     "methods": {},
-    # the same seeds and starts as above, with the penalty of -1 for a malformed turn
+    # the starts and first seeds of above, with the penalty of -1 for a malformed turn
     "penalty": {
         "out": "runs/penalty",
+        "seeds": 5,
         "methods": "grpo + penalty, paper, released, raw_ig / rms, uncentred",
     },
     # no page but the last holds a part of the answer
@@ -53,7 +54,7 @@ PRESETS: dict[str, dict] = {
     # a right answer is rare at the start, below 1 %: outcomes alone have little to begin with
     "sparse": {
         "out": "runs/sparse",
-        "seeds": 10,
+        "seeds": 5,
         "first_seed": 14_000,
         "first_sampling_seed": 314_000,
         "first_sft_seed": 140,

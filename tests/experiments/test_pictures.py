@@ -38,8 +38,9 @@ def test_pictures_show_the_gains_and_advantages_of_a_rollout_and_every_example_t
             main(demo, none, a)
     else:
         main(demo, none, a)
-        assert len(list((tmp_path / "a").iterdir())) == 9
-        assert (tmp_path / "a" / "xray.png").read_bytes().startswith(b"\x89PNG")
+        assert len(list((tmp_path / "a").iterdir())) == 10
+        for name in ("xray.png", "real.png"):
+            assert (tmp_path / "a" / name).read_bytes().startswith(b"\x89PNG")
         main(demo, none, b)
         for file in (tmp_path / "a").glob("*.svg"):
             assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
