@@ -171,7 +171,7 @@ def test_a_folder_of_documents_and_a_prompt_of_ones_own(capsys, tmp_path):
 
 def test_a_question_of_another_toy_web(capsys):
     case = ToyWeb(5, asks="last").case("train-3")
-    own = "--question train-3 --web-seed 5 --asks last --max-turns 2".split()
+    own = "--question train-3 --question-seed 5 --asks last --max-turns 2".split()
     with serve(scripted(search())) as server:
         assert run([*at(server), *own]) == 0
     shown = capsys.readouterr().out

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -141,8 +142,8 @@ def test_an_evaluation_leaves_nothing_that_the_next_step_could_find(config, tmp_
     assert computed[:2] == computed[2:]
 
 
-def test_a_run_does_not_go_on_with_other_questions_another_prompt_or_another_start(
-    config, tmp_path
+def test_a_run_does_not_go_on_with_other_questions_another_prompt_start_or_judge(
+    config, tmp_path, monkeypatch
 ):
     data, system, start = tmp_path / "mine.jsonl", tmp_path / "system.txt", tmp_path / "start"
     shutil.copytree(start_folder(config.model), start)
@@ -178,6 +179,10 @@ def test_a_run_does_not_go_on_with_other_questions_another_prompt_or_another_sta
             train_igpo.main(config)
         file.write_text(before)
     train_igpo.main(config)
+    judge = SimpleNamespace(name="another judge", close=lambda: None)
+    monkeypatch.setattr(train_igpo, "grader_of", lambda config: judge)
+    with pytest.raises(ConfigError, match="or judge than now"):
+        train_igpo.main(config)
 
 
 # ---------------------------------------------------------------------------------- tools that fail

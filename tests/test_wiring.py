@@ -620,7 +620,7 @@ IGPO dr-venus-4b: model qwen3-4b-thinking-2507, like dr-venus, steps 62, questio
 
 
 def test_the_toy_data_of_train_sft(monkeypatch, capsys):
-    """Nine demonstrations, of which three are held out; texts of the base are a quarter."""
+    """Nine demonstrations, of which three are held out; texts of the base are 40 %."""
     record = Record(monkeypatch)
     line = "web {seed}, hops {hops}, slack {slack}, {train} questions, asks {asks}"
     record.watch(train_sft, "ToyWeb", line)
@@ -628,16 +628,16 @@ def test_the_toy_data_of_train_sft(monkeypatch, capsys):
     record.watch(train_sft, "notes", "text {index} of the base, seed {seed}")
     config = SFTConfig(
         **{"seed": 5, "most_hops": 2, "demonstrations": 9, "asks": "last", "validation": 3},
-        **{"wrong_result": 0.125, "replay": 0.25, "model": "tiny"},
+        **{"wrong_result": 0.125, "replay": 0.4, "model": "tiny"},
     )
     training, held_out, _ = train_sft.load_examples(config, TINY)
     record.compare(TOY_DATA)
-    assert (len(training), len(held_out)) == (8, 3)
-    for i in range(2):
+    assert (len(training), len(held_out)) == (10, 3)
+    for i in range(4):
         text = "".join(piece for piece, _ in notes(6, i))
         assert TINY.decode(training[6 + i].tokens.tolist()) == text
     out = capsys.readouterr().out
-    assert "3 held out, 6 trained on\n            and 2 texts like those" in out
+    assert "3 held out, 6 trained on\n            and 4 texts like those" in out
 
 
 TOY_DATA = """
@@ -646,4 +646,6 @@ web 5, hops (1, 2), slack 0, 9 questions, asks last
     cut_off=0.5), seed 5
 text 0 of the base, seed 6
 text 1 of the base, seed 6
+text 2 of the base, seed 6
+text 3 of the base, seed 6
 """

@@ -292,14 +292,16 @@ def test_a_line_that_did_not_fit_the_disk_is_dropped_and_the_others_are_saved(
     tmp_path, monkeypatch
 ):
     def full(path):
-        monkeypatch.undo()
+        monkeypatch.setattr(module, "sync", lambda _: None)
         os.truncate(path, path.stat().st_size - 9)
         raise OSError("no space left")
 
     monkeypatch.setattr(module, "sync", full)
+    monkeypatch.setattr(module, "right_share", lambda *_: 0.5)
     with pytest.raises(OSError, match="no space left"):
         collect(tmp_path, policy_for(lambda *_: answer()), runs(1)[:2], 2)
     assert [*saved(tmp_path)] == [("q1", 0)], "it ended in the same step"
+    assert lines_of(tmp_path)[0]["right_pages"] == 0.5
 
 
 def test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved(tmp_path):

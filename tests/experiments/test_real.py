@@ -254,6 +254,9 @@ def test_the_experiment_from_the_first_audit_to_the_page(folder, tmp_path, comma
     assert contents == {file: file.read_bytes() for file in out.rglob("*.jsonl")}, "nothing twice"
     with pytest.raises(ConfigError, match=r"plan.json says steps 1, now it is 2"):
         real.main(replace(config, steps=2))
+    [batch] = (out / "uncentred-1" / "rollouts").iterdir()
+    batch.with_name("step-00000000.jsonl").write_bytes(batch.read_bytes())
+    assert batch.name in real.xray(out / "uncentred-1").read_text(), "the newest"
     commands.clear()
     real.main(replace(config, seeds=2))
     assert [settings["seed"] for script, settings, _ in commands if script == "train_igpo.py"] == [

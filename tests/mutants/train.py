@@ -317,7 +317,7 @@ MUTANTS = (
         "minutes without a word while many questions are checked",
         "test_train_igpo_data.py::"
         "test_a_question_or_an_answer_without_room_is_refused_before_the_first_step",
-        ("train_igpo:check_questions", "print(", "dict(text="),
+        ("minvenus.setup:check_questions", "print(", "dict(text="),
     ),
     mutant(
         63,
