@@ -61,7 +61,7 @@ PRESETS: dict[str, dict] = {
         "hops": 5,
         "wrong_result": 0.7,
         "steps": 60,
-        "methods": ", ".join(METHODS),
+        "methods": "grpo, paper - penalty, uncentred - penalty",
     },
     "rates": {
         "out": "runs/rates",
