@@ -233,6 +233,21 @@ def test_the_page_of_the_experiment_has_the_numbers_of_the_comparison():
         assert f"| {area} |" in row
 
 
+def test_the_tables_of_the_real_model_have_the_numbers_of_its_runs():
+    experiment = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8").replace("−", "-")
+    readme = README.replace("−", "-")
+    for line in printed("real.txt")[3:7]:
+        name, accuracy, *cells = re.split(r"\s{2,}", line)
+        shares = [cell.removesuffix(" %") for cell in cells if "[" not in cell]
+        minus_sft = cells[-1] if "[" in cells[-1] else ""
+        rows = [accuracy.split(" of ")[0].replace(" %", ""), *shares, minus_sft]
+        method = name.removesuffix("-1").replace("-without-", " - ")
+        first = "SFT" if name == "sft" else f"then `{method}`"
+        assert f"| {' | '.join([first, *rows])} |".replace("|  |", "| |") in experiment
+        del rows[-2]  # malformed turns
+        assert f"| {' | '.join([first, *rows])} |".replace("|  |", "| |") in readme
+
+
 def test_what_is_reached_where_only_the_last_page_has_the_answer_is_what_those_runs_printed():
     means = table_of("last.txt", "Mean over runs")
     page = (ROOT / "docs" / "experiment.md").read_text(encoding="utf-8")
