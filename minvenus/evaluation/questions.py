@@ -21,6 +21,7 @@ decrypted here.
 import base64
 import csv
 import hashlib
+import io
 import random
 import re
 from collections import Counter
@@ -211,8 +212,9 @@ def question_rows(path: Path) -> Iterable[tuple[int, dict | str]]:
     """The number and the record of every row; or why the row is no record."""
     if path.suffix != ".csv":
         return read_rows(path)
-    lines = path.read_text(encoding="utf-8-sig").splitlines()
-    return enumerate(csv.DictReader(lines, strict=True), start=2)
+    text = path.read_text(encoding="utf-8-sig")
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    return ((reader.line_num, row) for row in reader)    # a cell may have several lines
 
 
 def id_of_text(text: str) -> str:

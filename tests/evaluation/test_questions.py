@@ -112,12 +112,12 @@ def test_cells_that_another_program_encrypted():
 
 
 def test_a_browsecomp_file_is_decrypted_row_by_row_each_with_its_own_canary(tmp_path):
-    film = encrypted("Which film?\nThe second.", "Alien", "Film", "c1")
+    film = encrypted("Which film?\nThe second.", "Alien", "Film\nof 1979", "c1")
     path = browsecomp(tmp_path, film, encrypted("Welche Stadt? 羅馬", "Köln", "", "c2"))
     # a byte order mark is no part of the first column
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     first, second = (replace(question, id="") for question in read_questions(path))
-    assert first == Question("", "Which film?\nThe second.", ["Alien"], "Film")
+    assert first == Question("", "Which film?\nThe second.", ["Alien"], "Film\nof 1979")
     assert second == Question("", "Welche Stadt? 羅馬", ["Köln"])
 
 
@@ -187,6 +187,8 @@ def test_an_unreadable_line_is_an_error_that_names_file_line_and_reason(tmp_path
 def test_a_row_that_does_not_decrypt_names_its_line(tmp_path, row, reason):
     fine = encrypted("fine?", "x", "t", "c")
     refused(browsecomp(tmp_path, fine, row), "line 3: ", reason)
+    fine[2] = "a topic\nof two lines"
+    refused(browsecomp(tmp_path, fine, row), "line 4: ", reason)
 
 
 @pytest.mark.parametrize(

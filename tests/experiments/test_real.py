@@ -264,6 +264,7 @@ def test_the_experiment_from_the_first_audit_to_the_page(folder, tmp_path, comma
     ]
 
 
+@pytest.mark.seconds(600)  # a model of 135 M parameters
 def test_with_the_packages_the_same_runs_on_the_real_model(tmp_path, commands, capsys):
     for package in (smollm2.PACKAGE, countries.PACKAGE):
         if not list(metadata.distributions(name=package)):
