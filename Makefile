@@ -67,6 +67,7 @@ bench: .venv/installed .venv-peer/installed .venv-vllm/installed
 	$(PY) -m benchmarks.bench_kernels
 	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) MINVENUS_VLLM_PYTHON=.venv-vllm/bin/python $(PY) -m benchmarks.bench_engine --threads 2
 	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) $(PY) -m benchmarks.bench_train
+	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) $(PY) -m benchmarks.bench_real --threads 2
 
 interop: .venv/installed .venv-peer/installed .venv-vllm/installed .venv-llama/installed
 	OMP_NUM_THREADS=1 TRL_EXPERIMENTAL_SILENCE=1 $(PEER) -m tests.interop_trl
