@@ -222,7 +222,7 @@ MUTANTS = (
         54,
         "a run that ends in the step that stops the evaluation is lost",
         "evaluation/test_results.py::"
-        "test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved[True]",
+        "test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved",
         "minvenus.evaluation.results:make_runs",
         "if episode.rollout is not None:",
         "if episode.rollout is None:",
