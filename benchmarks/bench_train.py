@@ -1,12 +1,14 @@
 """Training steps beside trl's GRPOTrainer, and beside another checkout of this project.
 
-    python -m benchmarks.bench_train [--only grpo steps] [--against PATH] [--threads 1] [--rounds 3]
+    python -m benchmarks.bench_train [--only grpo products steps] [--against PATH] [--threads 1] [--rounds 3]
 
     grpo     a whole single-turn GRPO step: 8 prompts x 4 rollouts, 120 + 200 tokens
              trl               as fast as it gets here: float32 like our side, no activations
                                computed again                                          target 1.8
              trl as it comes   its own defaults: bfloat16 products, activations computed again
                                                                                        target 2.3
+    products the update of such a step, its matrix products by oneDNN (kernels/linear.py) and by
+             torch's own choice; on AMD processors with AVX-512                        target 1.2
     steps    a step of train_sft.py and of train_igpo.py on the toy web with default settings,
              beside the same in the checkout at --against PATH                          target 0.95
              Rollouts differ where the base model or the web differs: then read the second row, by
@@ -85,8 +87,7 @@ def grpo(timing: Timing) -> None:
     The two sides take turns, step by step; the first step of each is the warm-up.
     """
     name = "grpo step, 8 x 4 rollouts"
-    generator = torch.Generator().manual_seed(0)
-    prompts = torch.randint(300, 700, (PROMPTS, PROMPT_TOKENS), generator=generator).tolist()
+    prompts = random_prompts()
     with tempfile.TemporaryDirectory() as folder:
         weights.save(Qwen3(ModelConfig.preset("tiny")), folder)
         step = our_step(weights.load(folder), prompts)
@@ -104,27 +105,56 @@ def grpo(timing: Timing) -> None:
             timing.report(name, {"ours": ours, side: theirs}, {side: target})
 
 
+def random_prompts() -> list[list[int]]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(300, 700, (PROMPTS, PROMPT_TOKENS), generator=generator).tolist()
+
+
 def our_step(model: Qwen3, prompts: list[list[int]]):
     optimizer, engine = adamw(model, (0.9, 0.999), 0.0), Engine(model, 1024, 16)
     config = IGPOConfig(loss=LossConfig(kl_coef=0.0), learning_rate=RATE)
-    sampled = torch.arange(PROMPT_TOKENS + NEW_TOKENS) >= PROMPT_TOKENS
 
     def step():
-        rows = []
-        groups = engine.generate(prompts, Sampling(NEW_TOKENS), n=GROUP)
-        for prompt, group in zip(prompts, groups, strict=True):
-            # never equal in a group, whose rows would have no signal and not run
-            rewards = torch.tensor([float(sum(completion.tokens)) for completion in group])
-            advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
-            for completion, advantage in zip(group, advantages, strict=True):
-                tokens = torch.tensor(prompt + completion.tokens, dtype=torch.int32)
-                logprobs = torch.tensor(completion.logprobs)
-                rows.append(Row(Example(tokens, sampled), logprobs, advantage.repeat(NEW_TOKENS)))
+        rows = rollout_rows(engine, prompts)
         numbers = train_on(rows, model, optimizer, config, step=1)
         check_tokens("our update", numbers["tokens"], STEP_TOKENS)
         engine.load_weights(model)
 
     return step
+
+
+def rollout_rows(engine: Engine, prompts: list[list[int]]) -> list[Row]:
+    """Rollouts with advantages from rewards that are never equal in a group: rows without a signal
+    would not run."""
+    sampled = torch.arange(PROMPT_TOKENS + NEW_TOKENS) >= PROMPT_TOKENS
+    rows = []
+    groups = engine.generate(prompts, Sampling(NEW_TOKENS), n=GROUP)
+    for prompt, group in zip(prompts, groups, strict=True):
+        rewards = torch.tensor([float(sum(completion.tokens)) for completion in group])
+        advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-4)
+        for completion, advantage in zip(group, advantages, strict=True):
+            tokens = torch.tensor(prompt + completion.tokens, dtype=torch.int32)
+            logprobs = torch.tensor(completion.logprobs)
+            rows.append(Row(Example(tokens, sampled), logprobs, advantage.repeat(NEW_TOKENS)))
+    return rows
+
+
+def products(timing: Timing) -> None:
+    model = Qwen3(ModelConfig.preset("tiny"))
+    rows = rollout_rows(Engine(model, 1024, 16), random_prompts())
+    optimizer = adamw(model, (0.9, 0.999), 0.0)
+    # a rate of almost 0: every round does the same work
+    config = IGPOConfig(loss=LossConfig(kl_coef=0.0), learning_rate=1e-9)
+
+    def update():
+        train_on(rows, model, optimizer, config, step=1)
+
+    def update_without_onednn():
+        with torch.backends.mkldnn.flags(enabled=False):
+            update()
+
+    sides = {"ours": update, "F.linear": update_without_onednn}
+    timing.compare("update, products", sides, {"F.linear": 1.2}, STEP_TOKENS)
 
 
 def trl_steps(timing: Timing, folder: str, prompts: list[list[int]], between, changes: dict):
@@ -192,4 +222,4 @@ def number_tokenizer():
 
 
 if __name__ == "__main__":
-    main(__doc__, {"grpo": grpo, "steps": steps})
+    main(__doc__, {"grpo": grpo, "products": products, "steps": steps})

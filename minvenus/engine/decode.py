@@ -87,34 +87,36 @@ class DecodeCache:
             tokens = tokens[:, span].transpose(1, 2)
             target[:, row, :, start:end] = tokens
 
-    def attend(self, positions: Tensor):
-        """attend(layer, q [S, H, D], k and v [S, K, D]) -> [S, H, D] for the tables held, whose new
-        tokens are at `positions`."""
-        count = len(self.tables)
+    def attend(self, positions: Tensor, rows: slice):
+        """attend(layer, q [S, H, D], k and v [S, K, D]) -> [S, H, D] for some rows of the tables
+        held, whose new tokens are at `positions` [S]."""
         longest = max(self.lengths)
-        heads = self.k.shape[2]
-        rows: slice | Tensor = slice(count)
-        place: int | Tensor = longest - 1                        # the same in all rows
+        keys = self.k[:, rows, :, :longest].unbind()                     # of a layer: [S, K, L, D]
+        values = self.v[:, rows, :, :longest].unbind()
         bias = None
         if min(self.lengths) < longest:
-            rows, place = torch.arange(count), positions
             unseen = torch.arange(longest) > positions[:, None]                      # [S, L]
             bias = torch.zeros_like(unseen, dtype=self.k.dtype)
             bias.masked_fill_(unseen, -torch.inf)
             bias = bias[:, None, None]
+            own_rows = torch.arange(len(positions))
+
+        def write(x: Tensor, cache: Tensor) -> None:
+            if bias is None:
+                cache[:, :, -1] = x                      # the same place in all rows
+            else:
+                cache[own_rows, :, positions] = x
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            self.k[layer][rows, :, place] = k
-            self.v[layer][rows, :, place] = v
-            keys = self.k[layer, :count, :, :longest]                                # [S, K, L, D]
-            values = self.v[layer, :count, :, :longest]
+            write(k, keys[layer])
+            write(v, values[layer])
             scale = q.shape[-1] ** -0.5
-            queries = (q * scale).unflatten(1, (heads, -1))                          # [S, K, G, D]
-            scores = query_key_products(queries, keys)                               # [S, K, G, L]
+            queries = (q * scale).unflatten(1, (k.shape[1], -1))                     # [S, K, G, D]
+            scores = query_key_products(queries, keys[layer])                        # [S, K, G, L]
             if bias is not None:
                 scores += bias
             weights = scores.softmax(dim=-1)
-            return weighted_values(weights, values).flatten(1, 2)
+            return weighted_values(weights, values[layer]).flatten(1, 2)
 
         return attend
 

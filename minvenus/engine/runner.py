@@ -7,8 +7,7 @@ N tokens of all sequences in a step, M of them whose hidden state is used, S seq
 K kv heads, D channels of one, V vocabulary.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -17,14 +16,14 @@ import torch
 from torch import Tensor
 
 from minvenus.engine.decode import DecodeCache
-from minvenus.engine.merged import MergedModel
+from minvenus.engine.merged import MergedModel, is_small
 from minvenus.engine.scheduler import Work
 from minvenus.kernels.attention import uses_triton
 from minvenus.kernels.logprob import matmul, multiplicand, token_logprobs
 from minvenus.kernels.paged import paged_attention, write_pages
 
 PART = 1024      # tokens that a CPU runs at once: what a layer computes of them stays in its cache
-LARGEST_SMALL = 2**20    # numbers in a model whose operations are too short to be divided
+ROWS = 16        # least sequences of a part of a decoding step
 
 
 class Runner:
@@ -34,10 +33,10 @@ class Runner:
         self.page_size = page_size
         self.device = model.head_weight.device
         self.on_cpu = not uses_triton(self.device)
-        self.is_small = (self.on_cpu and MergedModel.fits(model)
-                         and sum(p.numel() for p in model.parameters()) <= LARGEST_SMALL)
+        self.is_small = self.on_cpu and MergedModel.fits(model) and is_small(model)
         self.shape = (config.num_hidden_layers, pages, page_size, config.num_key_value_heads,
                       config.head_dim)
+        self.pool: Any = None                    # of threads
         self.make_pages()
         self.forget_weights()
 
@@ -57,9 +56,8 @@ class Runner:
         torch.cuda.empty_cache()     # else pieces of it go to tensors that stay, such as moments
 
     def forget_weights(self) -> None:
-        """Drop every copy of the weights; the next step makes a new one."""
+        """Drop the copy of the weights; the next step makes a new one."""
         self.merged: Any = None
-        self.best_rows: float = 0                # steps of more sequences want another copy
 
     def run(self, work: list[Work]) -> tuple[list[Work], Tensor, Tensor]:
         """Compute the tokens of a step and store their keys and values. Returns the work in the
@@ -68,8 +66,9 @@ class Runner:
         if self.k_pages is None:
             self.make_pages()
         self._copy_pages(work)
-        if len(work) > self.best_rows:
-            self._copy_model(len(work))
+        if self.merged is None:
+            merge = self.on_cpu and MergedModel.fits(self.model)
+            self.merged = MergedModel(self.model) if merge else self.model
 
         if self.decode_cache and all(item.sequence.decoding for item in work):
             work = self.decode_cache.arrange(work)
@@ -77,7 +76,7 @@ class Runner:
             if self.decode_cache.hold(tables):
                 return work, *self._decode(work)
 
-        hidden, targets = zip(*self._run_parts(self._parts(work)), strict=True)
+        hidden, targets = zip(*self._run_parts(self._forward, self._parts(work)), strict=True)
         return work, torch.cat(hidden), torch.cat(targets)
 
     @contextmanager
@@ -98,12 +97,15 @@ class Runner:
             if self.workers > 1:
                 torch.set_num_threads(threads)
 
-    def _run_parts(self, parts: list[list[Work]]) -> Iterable[tuple[Tensor, Tensor]]:
+    def _run_parts(self, run: Callable, parts: Sequence) -> list:
+        """run(part) of every part, in `workers` threads."""
         if self.workers == 1 or len(parts) == 1:
-            return map(self._forward, parts)
-        with ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads,
-                                initargs=(1,)) as pool:
-            return pool.map(self._forward, parts)
+            return [run(part) for part in parts]
+        if self.pool is None:
+            self.pool = ThreadPoolExecutor(
+                self.workers, initializer=torch.set_num_threads, initargs=(1,))
+        inference = torch.inference_mode()(run)          # each thread has a mode of its own
+        return list(self.pool.map(inference, parts))
 
     def _copy_pages(self, work: list[Work]) -> None:
         copies = [pair for _, _, copies in work for pair in copies]
@@ -111,13 +113,6 @@ class Runner:
             source, target = self._tensors(*zip(*copies, strict=True))
             for pages in (self.k_pages, self.v_pages):
                 pages[:, target] = pages[:, source]      # all is read before anything is written
-
-    def _copy_model(self, sequences: int) -> None:
-        self.merged = self.model
-        self.best_rows = math.inf
-        if self.on_cpu and MergedModel.fits(self.model):
-            self.merged = MergedModel(self.model, sequences)
-            self.best_rows = self.merged.best_rows
 
     def _parts(self, work: list[Work]) -> list[list[Work]]:
         """The step in parts of about PART tokens on a CPU, whole on a GPU."""
@@ -134,16 +129,23 @@ class Runner:
     def _decode(self, work: list[Work]) -> tuple[Tensor, Tensor]:
         """One token of every sequence, on a CPU."""
         tokens, positions, slots = self._tensors(*self._flatten(work))
-        attend_cache = self.decode_cache.attend(positions)
+        k_pages, v_pages = self.k_pages.unbind(), self.v_pages.unbind()
+        count = max(1, min(self.workers, len(work) // ROWS))
 
-        def attend(layer, q, k, v):
-            k_pages, v_pages = self.k_pages[layer], self.v_pages[layer]
-            write_pages(k, v, k_pages, v_pages, slots)
-            return attend_cache(layer, q, k, v)
+        def run(part: int) -> Tensor:
+            rows = slice(len(work) * part // count, len(work) * (part + 1) // count)
+            attend_cache = self.decode_cache.attend(positions[rows], rows)
+            part_slots = slots[rows]
 
-        return self.merged.model(tokens, positions, attend), tokens[:0]
+            def attend(layer, q, k, v):
+                write_pages(k, v, k_pages[layer], v_pages[layer], part_slots)
+                return attend_cache(layer, q, k, v)
 
-    @torch.inference_mode()                              # each thread has a mode of its own
+            return self.merged.model(tokens[rows], positions[rows], attend)
+
+        hidden = self._run_parts(run, range(count))
+        return torch.cat(hidden), tokens[:0]
+
     def _forward(self, work: list[Work]) -> tuple[Tensor, Tensor]:
         """Any tokens of any sequences. In the last layer only those whose hidden state is used are
         queries: the last ones of each sequence."""

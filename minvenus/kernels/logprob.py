@@ -17,6 +17,7 @@ Shapes: N positions, d channels, V vocabulary.
 import torch
 
 from minvenus.kernels.checks import check_logprobs
+from minvenus.kernels.linear import onednn_product, uses_onednn
 
 # Logits held at once when no chunk is given: 256 MiB in float32, 441 tokens of Qwen3's vocabulary.
 TILE = 2**26
@@ -43,7 +44,9 @@ def token_logprobs(hidden, weight, targets, temperature=1.0, chunk=None, entropy
     logits exist at the same time: it changes memory and speed, and the result only by rounding.
     """
     check_logprobs(hidden, weight, targets, temperature)
-    chunk = chunk or max(1, TILE // weight.shape[0])
+    if chunk is None:
+        tile = TILE // 2 if uses_onednn(hidden) else TILE    # oneDNN's product is a second tile
+        chunk = max(1, tile // weight.shape[0])
     logp, entropies = ChunkedLogprob.apply(
         hidden, weight, targets, float(temperature), chunk, entropy)
     return (logp, entropies) if entropy else logp
@@ -64,15 +67,18 @@ def multiplicand(x):
 
 def matmul(a, b, out, add=False, factor=1.0):
     """out = factor * a @ b, or added to out; summed in the dtype of `out`, whatever a has."""
-    if a.dtype == out.dtype:
+    if uses_onednn(a):
+        product = onednn_product(a, b.T)
+    elif a.dtype == out.dtype:
         beta = 1 if add else 0                               # with beta 0 `out` is not read
         torch.addmm(out, a, b, beta=beta, alpha=factor, out=out)
         return
-    product = torch.mm(a, b, out_dtype=out.dtype).mul_(factor)
-    if add:
-        out.add_(product)
     else:
-        out.copy_(product)
+        product = torch.mm(a, b, out_dtype=out.dtype)
+    if add:
+        out.add_(product, alpha=factor)
+    else:
+        torch.mul(product, factor, out=out)
 
 
 def logit_chunks(hidden, weight, temperature, chunk):

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from minvenus.config import read_json
 from minvenus.files import write_json
+from minvenus.kernels.linear import linear
 from minvenus.model.qwen3 import MLP, Attention, Qwen3
 
 ALPHA = 32.0
@@ -43,11 +43,11 @@ class AdaptedLinear(nn.Module):
         self.active = True
 
     def forward(self, x):
-        y = F.linear(x, self.weight, self.bias)
+        y = linear(x, self.weight, self.bias)
         if not self.active:
             return y
-        inner = F.linear(x, self.lora_A.to(x.dtype))                           # [..., r]
-        return y + self.scale * F.linear(inner, self.lora_B.to(x.dtype))
+        inner = linear(x, self.lora_A.to(x.dtype))                           # [..., r]
+        return y + self.scale * linear(inner, self.lora_B.to(x.dtype))
 
     @torch.no_grad()
     def merged(self) -> Tensor:

@@ -31,6 +31,7 @@ from torch.utils.checkpoint import checkpoint
 
 from minvenus.config import ModelConfig
 from minvenus.kernels.attention import attention
+from minvenus.kernels.linear import Linear, linear
 from minvenus.kernels.logprob import token_logprobs
 from minvenus.model.checks import check_packed
 
@@ -97,10 +98,10 @@ class Attention(nn.Module):
         self.head_dim = config.head_dim
         q_size = config.num_attention_heads * self.head_dim
         kv_size = config.num_key_value_heads * self.head_dim
-        self.q_proj = nn.Linear(hidden, q_size, bias=config.qkv_bias)
-        self.k_proj = nn.Linear(hidden, kv_size, bias=config.qkv_bias)
-        self.v_proj = nn.Linear(hidden, kv_size, bias=config.qkv_bias)
-        self.o_proj = nn.Linear(q_size, hidden, bias=False)
+        self.q_proj = Linear(hidden, q_size, bias=config.qkv_bias)
+        self.k_proj = Linear(hidden, kv_size, bias=config.qkv_bias)
+        self.v_proj = Linear(hidden, kv_size, bias=config.qkv_bias)
+        self.o_proj = Linear(q_size, hidden, bias=False)
         norm = RMSNorm if config.qk_norm else nn.Identity
         self.q_norm = norm(self.head_dim, config.rms_norm_eps)       # one weight for all heads
         self.k_norm = norm(self.head_dim, config.rms_norm_eps)
@@ -126,9 +127,9 @@ class MLP(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
-        self.gate_proj = nn.Linear(hidden, inner, bias=False)
-        self.up_proj = nn.Linear(hidden, inner, bias=False)
-        self.down_proj = nn.Linear(inner, hidden, bias=False)
+        self.gate_proj = Linear(hidden, inner, bias=False)
+        self.up_proj = Linear(hidden, inner, bias=False)
+        self.down_proj = Linear(inner, hidden, bias=False)
 
     def forward(self, x):
         # in parts: at 256K tokens each temporary of the backward pass would take 5 GB at once
@@ -202,7 +203,7 @@ class Qwen3(nn.Module):
         with torch.device("meta"):               # else torch's layers draw from its own generator
             self.model = Decoder(config)
             if not config.tie_word_embeddings:
-                self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+                self.lm_head = Linear(config.hidden_size, config.vocab_size, bias=False)
         if device.type == "meta":
             return
         self.to_empty(device=device)
@@ -220,7 +221,7 @@ class Qwen3(nn.Module):
         return self.model.embed_tokens.weight if tied else self.lm_head.weight
 
     def logits(self, hidden):
-        return F.linear(hidden, self.head_weight)            # [..., hidden] -> [..., V]
+        return linear(hidden, self.head_weight)              # [..., hidden] -> [..., V]
 
     def forward(self, tokens):
         """Every row is a sequence of its own. tokens [B, L] -> logits [B, L, V]."""

@@ -41,11 +41,7 @@ def uneven(config, seed=0):
     return model
 
 
-@pytest.mark.parametrize(
-    "largest_plain, sequences",
-    ((2**24, 1), (0, 1), (0, 3)),
-    ids=("small", "packed for one", "packed for several"),
-)
+@pytest.mark.parametrize("small", (2**20, 0), ids=("small", "large"))
 @given(
     st.integers(1, 3),
     st.integers(1, 3),
@@ -55,7 +51,7 @@ def uneven(config, seed=0):
     st.sampled_from(sorted(FAMILIES)),
 )
 def test_the_merged_model_is_the_plain_one(
-    largest_plain, sequences, layers, kv_heads, group, half, seed, family
+    small, layers, kv_heads, group, half, seed, family
 ):
     config = ModelConfig(
         24,
@@ -70,8 +66,8 @@ def test_the_merged_model_is_the_plain_one(
     )
     model = uneven(config, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merged, "LARGEST_PLAIN", largest_plain)
-        copy = MergedModel(model, sequences)
+        patch.setattr(merged, "SMALL", small)
+        copy = MergedModel(model)
     tokens, positions = torch.arange(12), torch.arange(12) * 7
     close = {"rtol": 1e-5, "atol": 1e-5}
     whole = model.model(tokens, positions, sees_everything)
@@ -80,18 +76,6 @@ def test_the_merged_model_is_the_plain_one(
         plain, fast = (m.model(tokens, positions, sees_everything, rows) for m in (model, copy))
         torch.testing.assert_close(plain, whole if rows is None else whole[rows], **close)
         torch.testing.assert_close(fast, plain, **close)
-
-
-def test_the_layout_for_one_row_gives_way_to_the_other_when_several_sequences_run(monkeypatch):
-    monkeypatch.setattr(merged, "LARGEST_PLAIN", 0)
-    engine = Engine(MODEL, pages=100, page_size=4)
-    engine.generate([[1, 2, 3]], Sampling(2, temperature=0))
-    alone = engine.runner.merged
-    engine.generate([[1, 2, 3], [4, 5, 6]], Sampling(2, temperature=0))
-    several = engine.runner.merged
-    engine.generate([[7, 8, 9]], Sampling(2, temperature=0))
-    assert alone.best_rows == 1 and several.best_rows > 1
-    assert engine.runner.merged is several  # it is not made again for one
 
 
 def test_half_precision_models_of_another_kind_and_copies_that_do_not_fit_are_not_merged():

@@ -135,7 +135,7 @@ def test_preempted_sequences_give_the_same_tokens_and_log_probs(pages):
 @pytest.mark.parametrize("copy", ["merged", "packed", "plain"])
 def test_new_weights_make_new_tokens_and_new_scores(copy, monkeypatch):
     if copy == "packed":
-        monkeypatch.setattr(merged, "LARGEST_PLAIN", 0)
+        monkeypatch.setattr(merged, "SMALL", 0)
     if copy == "plain":
         monkeypatch.setattr(merged, "LARGEST_COPY", 0)
     model = sharp_model()

@@ -4,7 +4,7 @@ the number that it had."""
 import pytest
 import torch
 
-from minvenus.engine import Engine, Sampling, runner
+from minvenus.engine import Engine, Sampling, merged, runner
 from tests.engine.models import sharp_model
 
 MODEL = sharp_model()
@@ -20,10 +20,11 @@ def threads():
 
 
 def results(monkeypatch, small=True):
-    """Turns and scores; steps are cut into parts of about 30 tokens."""
+    """Turns and scores; steps are cut into parts of about 30 tokens, or 6 sequences."""
     monkeypatch.setattr(runner, "PART", 30)
+    monkeypatch.setattr(runner, "ROWS", 6)
     if not small:
-        monkeypatch.setattr(runner, "LARGEST_SMALL", 0)
+        monkeypatch.setattr(merged, "SMALL", 0)
     engine = Engine(MODEL, pages=400, page_size=4)
     turns = engine.generate(PROMPTS, Sampling(12, presence_penalty=1.0), n=3)
     requests = [(prompt, [1, len(prompt)], [3, 1, 4]) for prompt in PROMPTS]

@@ -109,4 +109,20 @@ MUTANTS = (
         "raw.get(field.name) is not None",
         "field.name in raw",
     ),
+    mutant(
+        59,
+        "the gradient of a weight is that of its transposed",
+        "kernels/test_linear.py::test_values_and_gradients_are_those_of_f_linear",
+        "minvenus.kernels.linear:OneDNNProduct.backward",
+        "onednn_product(dy.T, x.T)",
+        "onednn_product(x.T, dy.T).T.roll(1, 0)",
+    ),
+    mutant(
+        71,
+        "products of several rows do not follow autocast",
+        "kernels/test_linear.py::test_onednn_multiplies_several_rows_of_float32",
+        "minvenus.kernels.linear:uses_onednn",
+        'and not torch.is_autocast_enabled("cpu")',
+        "",
+    ),
 )
