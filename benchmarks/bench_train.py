@@ -1,6 +1,6 @@
 """Training steps beside trl's GRPOTrainer, and beside another checkout of this project.
 
-    python -m benchmarks.bench_train [--only grpo products steps] [--against PATH] [--threads 1] [--rounds 3]
+    python -m benchmarks.bench_train [--only grpo products steps] [--against PATH] [--threads 1]
 
     grpo     a whole single-turn GRPO step: 8 prompts x 4 rollouts, 120 + 200 tokens
              trl               as fast as it gets here: float32 like our side, no activations

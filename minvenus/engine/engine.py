@@ -28,12 +28,10 @@ import torch
 from torch import Tensor
 
 from minvenus.config import ConfigError
-from minvenus.engine.checks import check_idle, check_request, check_room, check_tokens
-from minvenus.engine.counters import Counters
 from minvenus.engine.pages import PagePool
 from minvenus.engine.runner import Runner
 from minvenus.engine.sampler import Completion, Noise, Sampler, Sampling, select
-from minvenus.engine.scheduler import Job, Scheduler, Sequence, uses
+from minvenus.engine.scheduler import Counters, Job, Scheduler, Sequence, uses
 from minvenus.model.precision import fill
 
 Tokens = list[int]
@@ -46,8 +44,7 @@ class Engine:
     pages, page_size  the cache: pages * page_size tokens of all sequences together
     seed              of all sampling
     step_tokens       most tokens that are prefilled in one step
-    vocab_limit       ids from here on are never drawn: the tokenizer's size, where the model's
-                      vocabulary is padded
+    vocab_limit       ids from here on are never drawn: the tokenizer's size if the model has more
     """
 
     def __init__(self, model, pages: int, page_size: int = 64, seed: int = 0,
@@ -71,7 +68,7 @@ class Engine:
         """A sequence that begins with `tokens`. The list stays the caller's: the engine appends
         what it draws, and the caller may append to it between two turns, such as an observation.
         (seed, step, question, rollout) decide the random numbers."""
-        check_tokens(self, tokens)
+        self._check_tokens(tokens)
         noise = Noise(self.seed, question, rollout, step)
         sequence = Sequence(self._opened, tokens, question, rollout, step, noise)
         self._opened += 1
@@ -83,7 +80,7 @@ class Engine:
         """Sequences on shared pages, with rollout numbers from `rollout` on. `prompts` has an equal
         list for each of them: the prompt is computed once, but for its last token."""
         length = len(prompts[0])
-        check_room(self, length, 1)                      # before any is opened
+        self._check_room(length, 1)                      # before any is opened
         group = []
         for number, prompt in enumerate(prompts, start=rollout):
             group.append(self.open(prompt, question, number, step))
@@ -128,10 +125,10 @@ class Engine:
 
     def start(self, sequence: Sequence, sampling: Sampling) -> None:
         """Begin a turn. It has ended when the sequence has no job any more."""
-        check_idle(self, sequence)
-        check_tokens(self, sequence.tokens[sequence.num_computed:])
+        self._check_idle(sequence)
+        self._check_tokens(sequence.tokens[sequence.num_computed:])
         length = len(sequence.tokens)
-        check_room(self, length, sampling.max_tokens)
+        self._check_room(length, sampling.max_tokens)
         sequence.turn_start = length
         sequence.job = Job(length, output_from=length - 1, sampling=sampling)
 
@@ -166,7 +163,7 @@ class Engine:
         sequences: list[Sequence] = []
         try:
             for question, prompt in enumerate(prompts):
-                check_tokens(self, prompt)
+                self._check_tokens(prompt)
                 sequences += self.open_group([list(prompt) for _ in range(n)], question)
             completions = self.turn(sequences, sampling)
         finally:
@@ -189,7 +186,7 @@ class Engine:
         continuation token after the first n tokens of the prefix. All requests run in one batch;
         equal ones, such as a group's prompt, run once."""
         for request in requests:
-            check_request(self, *request)
+            self._check_request(*request)
         opened: dict[tuple, Sequence] = {}               # for the time of this call
         scorings = []                                    # by request and length
         try:
@@ -255,3 +252,49 @@ class Engine:
             sequence.job = None
             if job.source:                               # other forks may need its pages
                 self.scheduler.free(sequence)
+
+    # ------------------------------------------------- what could never run, or not now, is refused
+
+    def _check_request(self, prefix: Sequence | Tokens, lengths: list[int],
+                       continuation: Tokens) -> None:
+        """The continuation is to be scored after these lengths of the prefix."""
+        computed = 0
+        if isinstance(prefix, Sequence):
+            self._check_idle(prefix)
+            computed = prefix.num_computed
+            prefix = prefix.tokens
+        self._check_tokens(continuation)
+        self._check_tokens(prefix[computed:] + continuation)
+        if not lengths or not 1 <= min(lengths) <= max(lengths) <= len(prefix):
+            raise ValueError(f"lengths of prefixes must lie in 1 to {len(prefix)}, the number of "
+                             f"tokens; got {lengths}")
+        self._check_room(max(lengths), len(continuation))
+
+    def _check_idle(self, sequence: Sequence) -> None:
+        if sequence not in self.scheduler.sequences:
+            raise ValueError(f"sequence {sequence.number} is closed")
+        if sequence.job:
+            raise ValueError(f"sequence {sequence.number} is running: wait until its turn ends")
+
+    def _check_tokens(self, tokens: Tokens) -> None:
+        """On the host: on a GPU an id outside of the vocabulary would end the process."""
+        if not isinstance(tokens, list | tuple) or not {*map(type, tokens)} <= {int}:
+            raise ValueError(f"need a list of token ids, got {tokens!r:.80}: encode text with the "
+                             "model's tokenizer")
+        size = self.config.vocab_size
+        if not tokens or min(tokens) < 0 or max(tokens) >= size:
+            raise ValueError(f"need at least one token, all in 0 to {size - 1}; got {len(tokens)}, "
+                             f"from {min(tokens, default=None)} to {max(tokens, default=None)}")
+
+    def _check_room(self, length: int, more: int) -> None:
+        """Refuse what could never run, not even alone."""
+        limit = self.config.max_position_embeddings
+        if length + more > limit:
+            raise ValueError(f"{length} tokens and up to {more} more are {length + more}, the "
+                             f"model has room for {limit} (max_position_embeddings): lower "
+                             "max_tokens or shorten the sequence")
+        needed = self.pool.pages_for(length + more - 1)  # the last token is never run
+        if needed > self.pool.count:
+            raise ValueError(f"need {needed} pages of {self.pool.page_size} for {length} tokens "
+                             f"and up to {more} more, the pool has {self.pool.count}: raise pages "
+                             "or lower max_tokens")

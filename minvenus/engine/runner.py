@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from minvenus.engine.decode import DecodeCache
-from minvenus.engine.merged import MergedModel, is_small
+from minvenus.engine.decode import DecodeCache, MergedModel, is_small
 from minvenus.engine.scheduler import Work
 from minvenus.kernels.attention import uses_triton
 from minvenus.kernels.logprob import matmul, multiplicand, token_logprobs

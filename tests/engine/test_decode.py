@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.config import FAMILIES, ModelConfig
-from minvenus.engine import Engine, Sampling, merged, runner
-from minvenus.engine.merged import MergedModel
+from minvenus.engine import Engine, Sampling, decode, runner
+from minvenus.engine.decode import MergedModel
 from minvenus.model.qwen3 import Qwen3
 from tests.engine.models import (
     CONFIG,
@@ -66,7 +66,7 @@ def test_the_merged_model_is_the_plain_one(
     )
     model = uneven(config, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merged, "SMALL", small)
+        patch.setattr(decode, "SMALL", small)
         copy = MergedModel(model)
     tokens, positions = torch.arange(12), torch.arange(12) * 7
     close = {"rtol": 1e-5, "atol": 1e-5}
@@ -84,7 +84,7 @@ def test_half_precision_models_of_another_kind_and_copies_that_do_not_fit_are_no
     with torch.device("meta"):
         assert not MergedModel.fits(Qwen3(CONFIG))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merged, "LARGEST_COPY", sum(p.nbytes for p in small.parameters()) - 1)
+        patch.setattr(decode, "LARGEST_COPY", sum(p.nbytes for p in small.parameters()) - 1)
         assert not MergedModel.fits(small)
     assert not MergedModel.fits(small.bfloat16()) and not MergedModel.fits(FixedLogits([0.0]))
 

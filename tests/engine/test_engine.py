@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from minvenus.config import ConfigError
-from minvenus.engine import Counters, Engine, Sampling, merged
+from minvenus.engine import Counters, Engine, Sampling, decode
 from minvenus.model.qwen3 import Qwen3
 from tests.engine.models import (
     CountingModel,
@@ -135,9 +135,9 @@ def test_preempted_sequences_give_the_same_tokens_and_log_probs(pages):
 @pytest.mark.parametrize("copy", ["merged", "packed", "plain"])
 def test_new_weights_make_new_tokens_and_new_scores(copy, monkeypatch):
     if copy == "packed":
-        monkeypatch.setattr(merged, "SMALL", 0)
+        monkeypatch.setattr(decode, "SMALL", 0)
     if copy == "plain":
-        monkeypatch.setattr(merged, "LARGEST_COPY", 0)
+        monkeypatch.setattr(decode, "LARGEST_COPY", 0)
     model = sharp_model()
     engine = Engine(model, pages=100, page_size=4)
     sequence = engine.open(list(PROMPTS[1]))

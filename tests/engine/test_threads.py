@@ -4,7 +4,7 @@ the number that it had."""
 import pytest
 import torch
 
-from minvenus.engine import Engine, Sampling, merged, runner
+from minvenus.engine import Engine, Sampling, decode, runner
 from tests.engine.models import sharp_model
 
 MODEL = sharp_model()
@@ -24,7 +24,7 @@ def results(monkeypatch, small=True):
     monkeypatch.setattr(runner, "PART", 30)
     monkeypatch.setattr(runner, "ROWS", 6)
     if not small:
-        monkeypatch.setattr(merged, "SMALL", 0)
+        monkeypatch.setattr(decode, "SMALL", 0)
     engine = Engine(MODEL, pages=400, page_size=4)
     turns = engine.generate(PROMPTS, Sampling(12, presence_penalty=1.0), n=3)
     requests = [(prompt, [1, len(prompt)], [3, 1, 4]) for prompt in PROMPTS]
