@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from minvenus.config import ConfigError
+from minvenus.engine.checks import check_idle, check_request, check_room, check_tokens
 from minvenus.engine.pages import PagePool
 from minvenus.engine.runner import Runner
 from minvenus.engine.sampler import Completion, Noise, Sampler, Sampling, select
@@ -68,7 +69,7 @@ class Engine:
         """A sequence that begins with `tokens`. The list stays the caller's: the engine appends
         what it draws, and the caller may append to it between two turns, such as an observation.
         (seed, step, question, rollout) decide the random numbers."""
-        self._check_tokens(tokens)
+        check_tokens(self, tokens)
         noise = Noise(self.seed, question, rollout, step)
         sequence = Sequence(self._opened, tokens, question, rollout, step, noise)
         self._opened += 1
@@ -80,7 +81,7 @@ class Engine:
         """Sequences on shared pages, with rollout numbers from `rollout` on. `prompts` has an equal
         list for each of them: the prompt is computed once, but for its last token."""
         length = len(prompts[0])
-        self._check_room(length, 1)                      # before any is opened
+        check_room(self, length, 1)                      # before any is opened
         group = []
         for number, prompt in enumerate(prompts, start=rollout):
             group.append(self.open(prompt, question, number, step))
@@ -125,10 +126,10 @@ class Engine:
 
     def start(self, sequence: Sequence, sampling: Sampling) -> None:
         """Begin a turn. It has ended when the sequence has no job any more."""
-        self._check_idle(sequence)
-        self._check_tokens(sequence.tokens[sequence.num_computed:])
+        check_idle(self, sequence)
+        check_tokens(self, sequence.tokens[sequence.num_computed:])
         length = len(sequence.tokens)
-        self._check_room(length, sampling.max_tokens)
+        check_room(self, length, sampling.max_tokens)
         sequence.turn_start = length
         sequence.job = Job(length, output_from=length - 1, sampling=sampling)
 
@@ -163,7 +164,7 @@ class Engine:
         sequences: list[Sequence] = []
         try:
             for question, prompt in enumerate(prompts):
-                self._check_tokens(prompt)
+                check_tokens(self, prompt)
                 sequences += self.open_group([list(prompt) for _ in range(n)], question)
             completions = self.turn(sequences, sampling)
         finally:
@@ -186,7 +187,7 @@ class Engine:
         continuation token after the first n tokens of the prefix. All requests run in one batch;
         equal ones, such as a group's prompt, run once."""
         for request in requests:
-            self._check_request(*request)
+            check_request(self, *request)
         opened: dict[tuple, Sequence] = {}               # for the time of this call
         scorings = []                                    # by request and length
         try:
@@ -252,49 +253,3 @@ class Engine:
             sequence.job = None
             if job.source:                               # other forks may need its pages
                 self.scheduler.free(sequence)
-
-    # ------------------------------------------------- what could never run, or not now, is refused
-
-    def _check_request(self, prefix: Sequence | Tokens, lengths: list[int],
-                       continuation: Tokens) -> None:
-        """The continuation is to be scored after these lengths of the prefix."""
-        computed = 0
-        if isinstance(prefix, Sequence):
-            self._check_idle(prefix)
-            computed = prefix.num_computed
-            prefix = prefix.tokens
-        self._check_tokens(continuation)
-        self._check_tokens(prefix[computed:] + continuation)
-        if not lengths or not 1 <= min(lengths) <= max(lengths) <= len(prefix):
-            raise ValueError(f"lengths of prefixes must lie in 1 to {len(prefix)}, the number of "
-                             f"tokens; got {lengths}")
-        self._check_room(max(lengths), len(continuation))
-
-    def _check_idle(self, sequence: Sequence) -> None:
-        if sequence not in self.scheduler.sequences:
-            raise ValueError(f"sequence {sequence.number} is closed")
-        if sequence.job:
-            raise ValueError(f"sequence {sequence.number} is running: wait until its turn ends")
-
-    def _check_tokens(self, tokens: Tokens) -> None:
-        """On the host: on a GPU an id outside of the vocabulary would end the process."""
-        if not isinstance(tokens, list | tuple) or not {*map(type, tokens)} <= {int}:
-            raise ValueError(f"need a list of token ids, got {tokens!r:.80}: encode text with the "
-                             "model's tokenizer")
-        size = self.config.vocab_size
-        if not tokens or min(tokens) < 0 or max(tokens) >= size:
-            raise ValueError(f"need at least one token, all in 0 to {size - 1}; got {len(tokens)}, "
-                             f"from {min(tokens, default=None)} to {max(tokens, default=None)}")
-
-    def _check_room(self, length: int, more: int) -> None:
-        """Refuse what could never run, not even alone."""
-        limit = self.config.max_position_embeddings
-        if length + more > limit:
-            raise ValueError(f"{length} tokens and up to {more} more are {length + more}, the "
-                             f"model has room for {limit} (max_position_embeddings): lower "
-                             "max_tokens or shorten the sequence")
-        needed = self.pool.pages_for(length + more - 1)  # the last token is never run
-        if needed > self.pool.count:
-            raise ValueError(f"need {needed} pages of {self.pool.page_size} for {length} tokens "
-                             f"and up to {more} more, the pool has {self.pool.count}: raise pages "
-                             "or lower max_tokens")

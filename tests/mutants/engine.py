@@ -307,7 +307,7 @@ MUTANTS = (
         43,
         "a sequence that exactly fills the pool is refused",
         "engine/test_engine.py::test_a_sequence_may_fill_the_pool_exactly_and_no_more",
-        "minvenus.engine.engine:Engine._check_room",
+        "minvenus.engine.checks:check_room",
         "pages_for(length + more - 1)",
         "pages_for(length + more)",
     ),
@@ -315,7 +315,7 @@ MUTANTS = (
         43,
         "a sequence that does not fit the pool is started",
         "engine/test_engine.py::test_a_sequence_may_fill_the_pool_exactly_and_no_more",
-        ("minvenus.engine.engine:Engine._check_room", "(length + more - 1)", "(length + more - 2)"),
+        ("minvenus.engine.checks:check_room", "(length + more - 1)", "(length + more - 2)"),
     ),
     mutant(
         43,
@@ -385,7 +385,7 @@ MUTANTS = (
         "a scoring is checked for room after its shortest length",
         "engine/test_score.py::"
         "test_impossible_requests_are_refused_with_the_numbers_and_leave_nothing_behind",
-        ("minvenus.engine.engine:Engine._check_request", "max(lengths), len", "min(lengths), len"),
+        ("minvenus.engine.checks:check_request", "max(lengths), len", "min(lengths), len"),
     ),
     mutant(
         61,
@@ -494,7 +494,7 @@ MUTANTS = (
         73,
         "text is taken for a list of ids",
         "engine/test_engine.py::test_a_prompt_that_is_no_list_of_ids_is_refused_in_words",
-        "minvenus.engine.engine:Engine._check_tokens",
+        "minvenus.engine.checks:check_tokens",
         "not {*map(type, tokens)} <= {int}",
         "False",
     ),
@@ -503,8 +503,8 @@ MUTANTS = (
         "what was appended to a sequence is scored unchecked",
         "engine/test_engine.py::"
         "test_an_id_outside_of_the_vocabulary_is_refused_before_anything_runs",
-        "minvenus.engine.engine:Engine._check_request",
-        "        self._check_tokens(prefix[computed:] + continuation)\n",
+        "minvenus.engine.checks:check_request",
+        "    check_tokens(engine, prefix[computed:] + continuation)\n",
         "",
     ),
     mutant(
