@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.agent.observation import Observation, visit_labels
+from minvenus.agent.observation import visit_labels
 from minvenus.evaluation.answers import exact_match
 from minvenus.tools import toyweb
 from minvenus.tools.base import Text, run_tool
@@ -59,10 +59,10 @@ def test_a_web_by_hand(hand):
 def test_several_pages_are_shown_one_on_a_line_and_the_call_is_an_error_if_all_are(hand):
     tools = hand.for_question("train-0")
     searched = observed(run_tool(tools, "search", {"query": ["Zoe", "Eva"]}))
-    assert searched == Observation("ERROR: nothing found.\npage Eva digs Ida digs.")
+    assert searched == ("ERROR: nothing found.\npage Eva digs Ida digs.", None)
     call = {"url": ["page Eva", "page Zoe"], "goal": "boss Eva"}
     visited = observed(run_tool(tools, "visit", call))
-    assert visited == Observation("page Eva boss owl.\nERROR: no such page.")
+    assert visited == ("page Eva boss owl.\nERROR: no such page.", None)
     assert run_tool(tools, "visit", {"url": ["Zoe", "Tom"], "goal": ""}).error == "refused"
 
 
