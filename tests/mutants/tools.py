@@ -10,8 +10,9 @@ CASSETTE = "tools/test_cassette.py::"
 WEB = "tools/test_web.py::"
 URLS = "tools/test_urls.py::"
 SHOWN = "agent/test_observation.py::"
-TAUGHT = LESSONS + "test_the_same_seeds_give_the_same_demonstrations_and_others_other_ones"
-
+TAUGHT = LESSONS + (
+    "test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_trained_on"
+)
 EXTRACT = "tools/test_extract.py::"
 
 MUTANTS = (
@@ -48,8 +49,7 @@ MUTANTS = (
     mutant(
         44,
         "one draw more in a web: another base model",
-        LESSONS
-        + "test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_trained_on",
+        TAUGHT,
         "minvenus.tools.toyweb:make_case",
         "rng.sample(VERBS, hops)",
         "rng.sample(VERBS, hops + 1)",
