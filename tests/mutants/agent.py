@@ -43,7 +43,8 @@ MUTANTS = (
     mutant(
         23,
         "an answer inside a tool response is the model's",
-        "agent/test_protocol.py::test_everything_from_the_first_tool_response_on_is_dropped",
+        "agent/test_protocol_properties.py::"
+        "test_nothing_after_a_tool_response_tag_is_ever_read",
         "minvenus.agent.protocol:parse_turn",
         'text = text.split("<tool_response>", 1)[0]',
         "text = text",

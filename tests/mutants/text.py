@@ -49,7 +49,7 @@ MUTANTS = (
     mutant(
         22,
         "a special token on a page becomes a real one",
-        CHAT + "test_no_text_of_others_changes_the_control_ids",
+        CHAT + "test_no_text_of_others_changes_the_control_ids_or_the_mask",
         "minvenus.text.chat:observation_ids",
         '*t.encode_untrusted("\\n" + text',
         '*t.encode("\\n" + text',
@@ -57,7 +57,7 @@ MUTANTS = (
     mutant(
         22,
         "a special token in the question becomes a real one",
-        CHAT + "test_no_text_of_others_changes_the_control_ids",
+        CHAT + "test_no_text_of_others_changes_the_control_ids_or_the_mask",
         ("minvenus.text.chat:prompt_ids", 't.encode_untrusted("user', 't.encode("user'),
     ),
     mutant(

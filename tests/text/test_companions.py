@@ -182,13 +182,3 @@ def test_transformers_renders_encodes_and_generates_as_we_do_with_no_argument_by
     assert all(written[-1] == tiny.im_end for written in theirs["written"]), (
         "every turn ends by itself"
     )
-
-
-@with_transformers
-def test_transformers_gives_the_streams_of_real_trajectories_with_qwen3_s_tokenizer(
-    tmp_path, trajectory, qwen
-):
-    weights.save(weights.load(TINY_BASE), tmp_path / "model", qwen.files)
-    assert in_transformers(tmp_path / "model", [trajectory], limit=0)["whole"] == [
-        stream(trajectory, qwen)[0]
-    ]

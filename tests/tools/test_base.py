@@ -1,7 +1,6 @@
 """Calls: their arguments, errors, threads and deadline; the guard against failures."""
 
 import sys
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +16,6 @@ from minvenus.tools.base import (
     TooManyFailures,
     run_tool,
 )
-from tests.tools.servers import run_in_thread
 
 
 def tools_that(answer):
@@ -70,15 +68,6 @@ def test_an_exception_is_a_typed_error_without_its_text_but_a_wrong_set_up_and_c
     else:
         with pytest.raises(type(error)):
             run_tool(*call)
-
-
-def test_tools_that_hang_are_given_up_at_the_deadline():
-    stop = threading.Event()
-    tools = tools_that(lambda *_: stop.wait(30))
-    result = run_in_thread(tools, "visit", 0.5, url=["b", "c"], goal="")
-    assert result.failure == Failure("timeout", "the tool visit did not answer in time")
-    assert 0.5 <= result.seconds < 15
-    stop.set()
 
 
 def test_whatever_ends_a_thread_comes_to_who_waits_for_it():

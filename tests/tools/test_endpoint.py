@@ -319,10 +319,8 @@ def test_the_key_is_read_for_each_request_no_key_is_no_header_and_a_placeholder_
 
 
 URLS = [
-    "",
     "localhost:8000",
     "http:///v1",
-    f"https://{KEY}@host",
     f"http://me:{KEY}@host/v1",
     f"http://[{KEY}",
     f"https://host/v1?api_key={KEY}",
