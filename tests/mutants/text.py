@@ -26,7 +26,7 @@ MUTANTS = (
     mutant(
         18,
         "the forced <think> is trained as if it were sampled",
-        CHAT + "test_the_stream_decodes_to_the_rendering_and_its_mask_to_the_policy_s_own_text",
+        CHAT + "test_two_turns_worked_by_hand",
         "minvenus.text.chat:Stream.__init__",
         "[False] * len(self.ids)",
         "[False] * (len(self.ids) - 2) + [True] * 2",

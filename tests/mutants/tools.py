@@ -19,7 +19,7 @@ MUTANTS = (
     mutant(
         44,
         "the splits of the toy web draw alike",
-        WORLD + "test_other_seeds_splits_and_indices_give_other_webs",
+        TAUGHT,
         "minvenus.tools.toyweb:make_case",
         "toy web {seed} {split}-{index}",
         "toy web {seed} {index}",
@@ -27,7 +27,7 @@ MUTANTS = (
     mutant(
         44,
         "every seed of the toy web draws alike",
-        WORLD + "test_other_seeds_splits_and_indices_give_other_webs",
+        TAUGHT,
         "minvenus.tools.toyweb:make_case",
         "toy web {seed} {split}-{index}",
         "toy web {split}-{index}",
@@ -280,7 +280,7 @@ MUTANTS = (
     mutant(
         44,
         "asked for the last pet, the toy web asks for every one",
-        WORLD + "test_asked_for_the_last_pet_only_the_last_page_has_the_answer",
+        WORLD + "test_every_question_is_answered_by_walking_its_path_through_the_tools",
         ("minvenus.tools.toyweb:ToyWeb.case", "self.hops, self.asks", "self.hops"),
     ),
     mutant(
