@@ -55,6 +55,7 @@ def test_a_web_by_hand(hand):
     assert other.visit("page Bob", "own Bob") == REFUSED  # listed in another rollout
     assert tools.visit("page Eva", "boss Eva") == REFUSED  # linked, but no search has listed it
     assert tools.search("twin Ida") == Text("page Ida digs Eva digs.")
+    assert tools.search("sings Eva") == Text("page Eva digs Bob sings.")  # a title, then a verb
     assert tools.visit("Eva", "boss Eva") == REFUSED  # a title is no address
     assert tools.visit("page Ida", "twin Ida") == Text("page Ida twin cat.")
     for query in ("Zoe", "own boss cat owl twin page", "From After pet"):
