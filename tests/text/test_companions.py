@@ -50,10 +50,6 @@ def test_the_rendering_of_messages_encoded_in_one_go_is_their_stream(tiny, parts
         assert context == tiny.decode(ids[:start]), "and so is the context of every turn"
 
 
-def test_real_trajectories_give_their_streams(trajectory, qwen):
-    assert qwen.encode(render(trajectory)) == stream(trajectory, qwen)[0]
-
-
 @pytest.mark.parametrize(
     ("messages", "tools"),
     [
