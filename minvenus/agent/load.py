@@ -78,7 +78,16 @@ def load_loop(config: AgentConfig, sequences: int = 1,
     if config.api_base is None:
         writer, description = local_writer(config, agent_format, sequences, pages)
     else:
-        writer, description = remote_writer(config, agent_format)
+        assert config.api_model is not None
+        writer = RemoteWriter(
+            Tokenizer.from_file(config.model),
+            config.api_base,
+            config.api_model,
+            sampling_of(agent_format),
+            config.prompt_ids,
+            config.seed,
+        )
+        description = f"{config.api_model} at {config.api_base}"
     if writer.max_context is not None:
         context = min(agent_format.max_context, writer.max_context)
         agent_format = replace(agent_format, max_context=context)
@@ -106,19 +115,6 @@ def sampling_of(agent_format: AgentFormat, stop_ids: tuple[int, ...] = ()) -> Sa
         presence_penalty=agent_format.presence_penalty,
         stop_ids=stop_ids,
     )
-
-
-def remote_writer(config: AgentConfig, agent_format: AgentFormat) -> tuple[RemoteWriter, str]:
-    assert config.api_base is not None and config.api_model is not None
-    writer = RemoteWriter(
-        Tokenizer.from_file(config.model),
-        config.api_base,
-        config.api_model,
-        sampling_of(agent_format),
-        config.prompt_ids,
-        config.seed,
-    )
-    return writer, f"{config.api_model} at {config.api_base}"
 
 
 def local_writer(config: AgentConfig, agent_format: AgentFormat, sequences: int,

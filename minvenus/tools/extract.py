@@ -57,7 +57,9 @@ class Extractor:
         lengths = [max(1, int(len(page) * 0.7 ** i)) for i in range(4)]
         for length in [*lengths, min(lengths[-1], SHORT_PAGE)]:
             try:
-                reply = self._ask(page[:length], goal, deadline)
+                content = PROMPT.format(goal=break_up(goal), page=break_up(page[:length]))
+                messages = [{"role": "user", "content": content}]
+                reply = self.endpoint.chat(messages, deadline, **self.settings)
                 extract = read_reply(reply)
                 if extract:
                     return extract
@@ -68,11 +70,6 @@ class Extractor:
                     raise
                 problem = error
         raise problem
-
-    def _ask(self, page: str, goal: str, deadline: float) -> str:
-        content = PROMPT.format(goal=break_up(goal), page=break_up(page))
-        messages = [{"role": "user", "content": content}]
-        return self.endpoint.chat(messages, deadline, **self.settings)
 
 
 def read_reply(reply: str) -> Extract | None:

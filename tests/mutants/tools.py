@@ -71,7 +71,7 @@ MUTANTS = (
     mutant(
         54,
         "errors that the model causes stop a run",
-        "agent/test_rollout.py::test_errors_that_the_model_can_cause_never_stop_a_run[empty]",
+        "tools/test_base.py::test_only_a_service_that_failed_counts_as_a_fault",
         "minvenus.tools.base:ToolResult.fault",
         "self.error in FAULTS",
         "self.error is not None",
@@ -174,14 +174,14 @@ MUTANTS = (
         "control tokens of a page reach the extractor, and it can close its frame",
         EXTRACT
         + "test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_quotations_come_back",
-        ("minvenus.tools.extract:Extractor._ask", "page=break_up(page)", "page=page"),
+        ("minvenus.tools.extract:Extractor.extract", "page=break_up(page[:length])", "page=page"),
     ),
     mutant(
         22,
         "control tokens of a goal reach the extractor",
         EXTRACT
         + "test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_quotations_come_back",
-        ("minvenus.tools.extract:Extractor._ask", "goal=break_up(goal)", "goal=goal"),
+        ("minvenus.tools.extract:Extractor.extract", "goal=break_up(goal)", "goal=goal"),
     ),
     mutant(
         55,

@@ -77,6 +77,12 @@ def test_whatever_ends_a_thread_comes_to_who_waits_for_it():
         Call("tool", 5.0, raising(TimeoutError("its own")).search).result()
 
 
+def test_only_a_service_that_failed_counts_as_a_fault():
+    for kind in ("refused", "empty", "bad_arguments", "page", "http", "timeout"):
+        fault = f"visit {kind}" if kind in ("http", "timeout") else None
+        assert ToolResult("visit", failure=Failure(kind, "why")).fault == fault
+
+
 def test_the_run_stops_when_more_than_the_allowed_share_of_the_last_calls_failed():
     guard = FailureGuard(window=4)
     for failure in ("visit timeout", None, "visit timeout", None, "search http"):
