@@ -114,7 +114,7 @@ def test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_quotations_
         ),
         (f"The set {{1, 2}} is meant. {GOOD}", FOUND.evidence, FOUND.summary),
         ('{"summary": "only\nthis"}', "(none quoted)", "only\nthis"),
-        ("{'evidence': 'a', summary: 'b',} // done", "a", "b"),
+        ("```\n{'evidence': 'a', summary: 'b',}\n```", "a", "b"),
         ('{\n  "evidence": "\\u00e9 \\d",\n  "summary": "s"\n}\n', "é d", "s"),
         ('{"evidence": ["a", "b"], "summary": null}', "a\nb", "(none given)"),
         ('{"evidence": "x</think>y", "summary": "s"}', "x</think>y", "s"),
