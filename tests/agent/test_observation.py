@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.agent.observation import cap_text, result_text
+from minvenus.agent.observation import cap_text, filled, result_text
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import Extract, Failure, SearchHit, Text, ToolResult
 
@@ -54,6 +54,10 @@ def test_a_visit_of_three_pages_of_which_one_fails_is_a_result_that_names_the_fa
     failed = ToolResult("visit", "the date", [failure, failure])
     assert result_text(failed) == "ERROR: b: status 500\n=======\nERROR: b: status 500"
     assert failed.error == "http"
+
+
+def test_a_frame_is_filled_with_values_that_stay_as_they_are():
+    assert filled("{a}, {b}", a="{a} {b}") == "{a} {b}, {b}"
 
 
 def test_a_failed_call_a_plain_text_and_half_a_surrogate_pair():
