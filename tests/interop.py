@@ -128,7 +128,8 @@ def smollm2_everywhere() -> None:
         for role in ("JUDGE", "EXTRACT"):
             os.environ |= {f"{role}_BASE_URL": url, f"{role}_MODEL": "smollm2"}
         say("SmolLM2 as policy and judge")
-        script("eval.py", "--out", fresh("policy"), *on_documents, *at(url, "smollm2"))
+        script("eval.py", "--out", fresh("policy"), *on_documents, *at(url, "smollm2"),
+               "--no-prompt-ids")
 
         say("SmolLM2 as judge of a policy that always answers 'Ada Keel, perhaps'")
         with serve(scripted(search("Orm"), answer("Ada Keel, perhaps"))) as policy:

@@ -187,7 +187,7 @@ def test_a_bug_keeps_its_traceback_and_the_turns_before_it_are_saved(monkeypatch
     def broken(*_):
         raise KeyError("a bug")
 
-    monkeypatch.setattr("minvenus.agent.observation.cap_text", broken)
+    monkeypatch.setattr("minvenus.agent.rollout.cap_text", broken)
     with serve(solver()[0]) as server, pytest.raises(KeyError, match="a bug"):
         run(at(server))
     assert (saved().termination, [turn.kind for turn in saved().turns]) == ("error", ["search"])

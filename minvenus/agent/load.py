@@ -78,7 +78,16 @@ def load_loop(config: AgentConfig, sequences: int = 1,
     if config.api_base is None:
         writer, description = local_writer(config, agent_format, sequences, pages)
     else:
-        writer, description = remote_writer(config, agent_format)
+        assert config.api_model is not None
+        writer = RemoteWriter(
+            Tokenizer.from_file(config.model),
+            config.api_base,
+            config.api_model,
+            sampling_of(agent_format),
+            config.prompt_ids,
+            config.seed,
+        )
+        description = f"{config.api_model} at {config.api_base}"
     if writer.max_context is not None:
         context = min(agent_format.max_context, writer.max_context)
         agent_format = replace(agent_format, max_context=context)
@@ -108,19 +117,6 @@ def sampling_of(agent_format: AgentFormat, stop_ids: tuple[int, ...] = ()) -> Sa
     )
 
 
-def remote_writer(config: AgentConfig, agent_format: AgentFormat) -> tuple[RemoteWriter, str]:
-    assert config.api_base is not None and config.api_model is not None
-    writer = RemoteWriter(
-        Tokenizer.from_file(config.model),
-        config.api_base,
-        config.api_model,
-        sampling_of(agent_format),
-        config.prompt_ids,
-        config.seed,
-    )
-    return writer, f"{config.api_model} at {config.api_base}"
-
-
 def local_writer(config: AgentConfig, agent_format: AgentFormat, sequences: int,
                  pages: int | None) -> tuple[LocalWriter, str]:
     """The cache has `pages`, or else room for so many `sequences` of full length within its memory;
@@ -136,8 +132,10 @@ def local_writer(config: AgentConfig, agent_format: AgentFormat, sequences: int,
         source = f"weights from {folder}"
     tokenizer = Tokenizer.from_file(folder or TINY)
 
-    pages = pages or cache_pages(model, agent_format.max_context, sequences)
-    needed = cache_pages(model, agent_format.max_context, sequences=1)
+    length = min(agent_format.max_context, model.config.max_position_embeddings)
+    needed = -(-length // PAGE_SIZE)                  # by one rollout
+    if pages is None:
+        pages = max(needed, min(needed * sequences, pages_of_memory(model)))
     if pages < needed:
         raise ConfigError(f"{pages} pages hold no rollout of {agent_format.max_context:,} tokens: "
                           f"give at least {needed}, or lower --max-context")
@@ -150,8 +148,7 @@ def local_writer(config: AgentConfig, agent_format: AgentFormat, sequences: int,
     return LocalWriter(engine, tokenizer, sampling), description
 
 
-def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:
-    """Pages for so many sequences of full length, as far as the memory goes; for one at least."""
+def pages_of_memory(model: Qwen3) -> int:
     shape = model.config
     numbers = 2 * shape.num_hidden_layers * shape.num_key_value_heads * shape.head_dim  # of a token
     page_bytes = PAGE_SIZE * numbers * model.head_weight.itemsize
@@ -159,10 +156,7 @@ def cache_pages(model: Qwen3, max_context: int, sequences: int) -> int:
         memory = int(CACHE_SHARE * torch.cuda.mem_get_info()[0])
     else:
         memory = CACHE_BYTES
-
-    length = min(max_context, shape.max_position_embeddings)
-    pages_of_one = -(-length // PAGE_SIZE)
-    return max(pages_of_one, min(pages_of_one * sequences, memory // page_bytes))
+    return memory // page_bytes
 
 
 # -------------------------------------------------------------------------------- a model to score

@@ -14,15 +14,13 @@ meets the context limit gets a chance to answer, and none is ever longer than ma
 """
 
 import json
-from dataclasses import dataclass
+import re
 
 from minvenus.agent.episode import Episode
-from minvenus.agent.prompt import PAGE, PLAIN, AgentFormat, Notices, ResultFormat, filled
-from minvenus.agent.protocol import ParsedTurn
+from minvenus.agent.prompt import PAGE, PLAIN, AgentFormat, ResultFormat
 from minvenus.config import ConfigError
 from minvenus.text.chat import observation_ids, prompt_ids
-from minvenus.text.json_repair import whole_characters
-from minvenus.text.tokenizer import Tokenizer
+from minvenus.text.tokenizer import Tokenizer, whole_characters
 from minvenus.tools.base import Extract, Failure, SearchHit, Text, ToolResult
 from minvenus.types import Question, Rollout, Turn
 
@@ -33,27 +31,9 @@ Label = tuple[str, int]           # of a visited page: kind and hop
 # -------------------------------------------------------------------------------- results of tools
 
 
-@dataclass(frozen=True)
-class Observation:
-    text: str
-    error: str | None = None      # the kind, if the call failed as a whole, or could not be run
-    seconds: float = 0.0          # of the call
-
-
-def unreadable(parsed: ParsedTurn, notices: Notices) -> Observation:
-    """What the model is told of a turn that cannot be read or run."""
-    text = filled(notices.malformed, error=parsed.error or "")
-    return Observation(text, "bad_arguments" if parsed.tool else None)
-
-
-def observe(
-    result: ToolResult, result_format: ResultFormat, tokenizer: Tokenizer, limit: int
-) -> Observation:
-    """What the model sees of a call, at most `limit` tokens of it, and the call's kind of error."""
-    text = result_text(result, result_format)
-    if not text.strip():
-        return Observation("ERROR: empty tool result", "empty", result.seconds)
-    return Observation(cap_text(text, tokenizer, limit), result.error, result.seconds)
+def filled(frame: str, **values: str) -> str:
+    """The frame with the value of every {name}; what a value spells stays as it is."""
+    return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), frame)
 
 
 def result_text(result: ToolResult, result_format: ResultFormat = PLAIN) -> str:
@@ -154,6 +134,7 @@ class Limits:
                 "model and the cache have room for: lower it, or raise the number of pages")
         self.tokenizer = tokenizer
         self.format = agent_format
+        self.system = agent_format.prompt
         self.notice_tokens = self._tokens(agent_format.notices.context)
 
         # of any turn, and of the last: one more than is sampled, for the im_end of one that is cut
@@ -173,7 +154,7 @@ class Limits:
 
     def check_room(self, question: Question, max_turns: int) -> None:
         """Refuse a question whose prompt leaves no room for its first turn."""
-        prompt = len(prompt_ids(self.tokenizer, self.format.prompt, question.text))
+        prompt = len(prompt_ids(self.tokenizer, self.system, question.text))
         needed = prompt + self.reserve(last=max_turns == 1)
         if needed > self.format.max_context:
             raise ConfigError(
@@ -194,29 +175,19 @@ class Limits:
         """
         notices = self.format.notices
         if len(episode.turns) + 1 == episode.max_turns:
-            shown = notices.with_notice(observation, notices.last_turn)
+            shown = self._with(notices.last_turn, observation)
             if self._fits(episode, shown, last=True):
                 return shown, "max_steps"
         elif self._fits(episode, observation, last=False):
             return observation, None
 
-        shown = notices.with_notice(observation, notices.context)
+        shown = self._with(notices.context, observation)
         if not self._fits(episode, shown, last=True):
             shown = notices.context
         return shown, "token_limit"
 
-    def replace_by_notice(self, episode: Episode) -> bool:
-        """Where an endpoint has less room than max_context: show the notice in place of the newest
-        observation, which the model has not seen, and make the next turn the last. False if the
-        notice stands there already."""
-        notice = self.format.notices.context
-        newest = episode.turns[-1]
-        if newest.observation == notice:
-            return False
-        episode.forced_by = "token_limit"
-        episode.stream.remove_observation()
-        episode.add_observation(notice, newest.tool_error, newest.tool_seconds)
-        return True
+    def _with(self, notice: str, observation: str) -> str:
+        return notice if self.format.notices.replace else f"{observation}\n\n{notice}"
 
     def _fits(self, episode: Episode, observation: str, last: bool) -> bool:
         """Whether the turn after this observation may begin."""

@@ -5,7 +5,6 @@
 """
 
 import json
-import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -75,11 +74,6 @@ class ResultFormat:
 PLAIN = ResultFormat()
 
 
-def filled(frame: str, **values: str) -> str:
-    """The frame with the value of every {name}; what a value spells stays as it is."""
-    return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), frame)
-
-
 @dataclass(frozen=True)
 class Notices:
     """What the loop says as the environment; all of it is shown inside <tool_response>."""
@@ -92,9 +86,6 @@ class Notices:
 
     def __post_init__(self):
         check(self)
-
-    def with_notice(self, observation: str, notice: str) -> str:
-        return notice if self.replace else f"{observation}\n\n{notice}"
 
 
 @dataclass(frozen=True)
@@ -156,8 +147,12 @@ TOYWEB = AgentFormat(
 # of the newest observation, they are told to answer: so there is one more turn, and a context of
 # 261,000. Failed searches are not mentioned, and a page that cannot be read is shown as one that
 # says so.
-UNREAD = filled(PAGE, evidence="The page could not be accessed: check its address.",
-                summary="The page could not be processed, so there is no information from it.")
+UNREAD = PAGE.format(
+    url="{url}",
+    goal="{goal}",
+    evidence="The page could not be accessed: check its address.",
+    summary="The page could not be processed, so there is no information from it.",
+)
 REMINDER = ("Write your reasoning between <think> and </think>, then either one <tool_call> with a "
             "JSON object that has a name and arguments, or the final answer between <answer> and "
             "</answer>.")

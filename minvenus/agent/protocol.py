@@ -13,12 +13,14 @@ the same. The reverse cannot happen: a turn that passes the check is an answer, 
 that no tool takes, with a reason.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from minvenus.text.json_repair import loads, whole_characters
+from minvenus.text import json_repair
+from minvenus.text.tokenizer import whole_characters
 from minvenus.types import Kind, Turn
 
 THINK_TAG = re.compile(r"</?think>")
@@ -172,9 +174,12 @@ def retry_reason(text: str, parsed: ParsedTurn, turns: Sequence[Turn]) -> str | 
 def read_call(body: str) -> tuple[dict, str | None]:
     """(the JSON object in a tool_call block, None), or ({}, why it is no call)."""
     try:
-        call = loads(body)
-    except ValueError as error:
-        return {}, f"The tool call is not JSON: {error}."
+        call = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        try:
+            call = json_repair.loads(body)
+        except ValueError:
+            return {}, f"The tool call is not JSON: {error}."
     match call:
         case {"name": str(), "arguments": dict()}:
             return call, None

@@ -28,12 +28,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from minvenus.agent.episode import Episode
-from minvenus.agent.observation import Limits, Observation, observe, unreadable
+from minvenus.agent.observation import Limits, cap_text, filled, result_text
 from minvenus.agent.prompt import AgentFormat
 from minvenus.agent.protocol import ParsedTurn, parse_turn, retry_reason
 from minvenus.text.chat import Stream
 from minvenus.tools.base import FailureGuard, ToolError, ToolRunner
-from minvenus.tools.endpoint import is_too_long
 from minvenus.types import Question
 
 IDLE_SECONDS = 0.005               # between two looks at tools and clocks while nothing is computed
@@ -59,8 +58,8 @@ class RolloutLoop:
         self.writer = writer
         self.tokenizer = writer.tokenizer
         self.format = agent_format
-        self.system = agent_format.prompt
         self.limits = Limits(self.tokenizer, agent_format, writer.max_context)
+        self.system = self.limits.system
         self.tools = ToolRunner(tool_threads, tool_seconds, guard or FailureGuard())
         self.max_malformed = max_malformed
         self.watch: Callable[[str, Episode], None] = lambda event, episode: None
@@ -179,7 +178,7 @@ class RolloutLoop:
             try:
                 is_written = self.writer.finished(episode)
             except ToolError as error:                # only an endpoint raises it
-                self._turn_failed(episode, error)
+                self._cut(episode, "error", str(error))
             else:
                 if is_written:
                     self._read_turn(episode)
@@ -194,7 +193,8 @@ class RolloutLoop:
             if call:
                 result = self.tools.poll(episode, episode.tools, **call)
                 if result:
-                    self._show(episode, observe(result, frames, self.tokenizer, limit))
+                    text = cap_text(result_text(result, frames), self.tokenizer, limit)
+                    self._show(episode, text, result.error, result.seconds)
 
     def _end_late(self) -> None:
         limit = self.format.time_limit
@@ -239,24 +239,16 @@ class RolloutLoop:
         elif 0 < self.max_malformed <= episode.unreadable:
             self._end(episode, "malformed")
         elif parsed.error:
-            self._show(episode, unreadable(parsed, self.format.notices))
+            text = filled(self.format.notices.malformed, error=parsed.error)
+            self._show(episode, text, "bad_arguments" if parsed.tool else None)
 
-    def _show(self, episode: Episode, observation: Observation) -> None:
-        """Show the observation of the newest turn, with a notice if the next turn is the last."""
-        text, episode.forced_by = self.limits.with_notice(episode, observation.text)
-        episode.add_observation(text, observation.error, observation.seconds)
+    def _show(self, episode: Episode, observation: str, error: str | None,
+              seconds: float = 0.0) -> None:
+        """Show what came back to the newest turn, with a notice if the next turn is the last.
+        `error` is the kind of error of its call."""
+        text, episode.forced_by = self.limits.with_notice(episode, observation)
+        episode.add_observation(text, error, seconds)
         self.watch("observation", episode)
-
-    def _turn_failed(self, episode: Episode, error: ToolError) -> None:
-        """An endpoint wrote no turn. If it had room for the question, but has none for the newest
-        observation, the notice is shown instead, once; any other error ends the rollout."""
-        if not is_too_long(error) or not episode.turns:
-            self._cut(episode, "error", str(error))
-        elif self.limits.replace_by_notice(episode):
-            episode.writing = False
-            self.watch("observation", episode)
-        else:
-            self._cut(episode, "token_limit_no_answer")
 
     # ------------------------------------------------------------------------------------ the end
 

@@ -36,7 +36,7 @@ from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
 from minvenus.files import digest, read_rows
 from minvenus.settings import Asks
-from minvenus.text.json_repair import whole_characters
+from minvenus.text.tokenizer import whole_characters
 from minvenus.tools.almanac import Almanac
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.web import IMMEDIATE, make_tools

@@ -28,7 +28,7 @@ from minvenus.agent.prompt import SYSTEM_PROMPT
 from minvenus.agent.protocol import ALLOWED_ARGS
 from minvenus.evaluation.answers import ALIAS_MARK
 from minvenus.sft import rewrite
-from minvenus.text.json_repair import whole_characters
+from minvenus.text.tokenizer import whole_characters
 
 PromptMode = Literal["template", "row"]
 

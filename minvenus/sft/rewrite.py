@@ -12,8 +12,8 @@ import json
 import re
 
 from minvenus.agent.protocol import ALLOWED_ARGS, format_error, parse_turn, read_call
-from minvenus.text.json_repair import whole_characters
 from minvenus.text.messages import CLOSE, OPEN, ChatError, split_turn
+from minvenus.text.tokenizer import whole_characters
 
 TAG = re.compile(r"</?(think|answer|summary|tool_call|tool_response)>", re.IGNORECASE)
 WRAPPER = re.compile("</?tool_response>", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""JSON as language models write it: strict JSON, or a little of JSON5 rewritten as strict JSON.
+"""JSON as language models write it: what strict JSON refuses of it, read as a little of JSON5.
 
 Beyond JSON these are read: 'single quotes', keys without quotes, a comma after the last item,
 // and /* comments */. A backslash before a character that needs none is dropped, as in 'it\\'s'.
@@ -8,8 +8,6 @@ once, from left to right, so hostile text costs linear time.
 
 import json
 import re
-from collections.abc import Sequence
-from contextlib import suppress
 
 TOKEN = re.compile(r"""
       (?P<space>   [\s\ufeff]+ | //[^\n\r\u2028\u2029]* | /\*.*?\*/ )
@@ -22,16 +20,11 @@ ESCAPE = re.compile(r'(?P<quote>")|\\(?P<itself>[^"\\/bfnrtuvx0-9\n\r])|\\.', re
 
 
 def loads(text: str):
-    """The value of `text`. Strict JSON gives what the json module gives. A ValueError says why
-    strict JSON refuses a text that cannot be repaired."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = str(error)
+    """The value of `text`; a ValueError if it cannot be repaired."""
     try:
         return json.loads(as_strict_json(text), strict=False)         # strings may have tabs
-    except (ValueError, RecursionError):
-        raise ValueError(reason) from None
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
 
 
 def as_strict_json(text: str) -> str:
@@ -63,22 +56,3 @@ def strict_string(body: str) -> str:
         return match["itself"] or match[0]
 
     return '"' + ESCAPE.sub(strict_escape, body) + '"'
-
-
-def string_fields(text: str, names: Sequence[str]) -> dict[str, str]:
-    """The string values of these keys in an object that `loads` refuses because a string has bare
-    quotes or line ends. A value goes from the quote after its key to the last quote before the next
-    of these keys. Of equal keys the last one counts."""
-    _, *pieces = re.split(rf"""["']?\b({'|'.join(names)})["']?[ \t]*:\s*(?=")""", text)
-    fields = {}
-    for name, rest in zip(pieces[::2], pieces[1::2], strict=True):
-        value = rest[1:].rpartition('"')[0]
-        with suppress(ValueError):                            # an escape that JSON does not know
-            value = json.loads(strict_string(value), strict=False)
-        fields[name] = value
-    return fields
-
-
-def whole_characters(text: str) -> str:
-    """Replace lone halves of surrogate pairs by U+FFFD: JSON can spell them, UTF-8 cannot."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

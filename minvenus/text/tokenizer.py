@@ -137,6 +137,11 @@ def splitter(spellings) -> re.Pattern:
     return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
 
 
+def whole_characters(text: str) -> str:
+    """Replace lone halves of surrogate pairs by U+FFFD: JSON can spell them, UTF-8 cannot."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def read_tokenizer_json(path: Path) -> dict:
     """The JSON of a tokenizer file that can serve as Qwen3's does, or one clear error."""
     raw = read_json(path)

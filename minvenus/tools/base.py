@@ -8,12 +8,11 @@ A tool set is an object with these two methods, and a close() if it holds someth
 Each takes one query or one page, raises a ToolError if that fails, and gives up at the deadline,
 which is a value of time.monotonic(). A call of the model has one or several of them:
 
-    run_tool(tools, "search", {"query": ["a", "b"]})                  in this thread
-    start_tool(tools, "visit", {"url": ["u"], "goal": "g"}, 450.0)    in one of its own
+    run_tool(tools, "search", {"query": ["a", "b"]})
 
-Both give a ToolResult, the second one when it is done: data, which agent/observation.py writes as
-the model knows it. Pages are not trusted and not cleaned: a protocol tag in a page stays text,
-because the token stream encodes observations as ordinary ids.
+gives a ToolResult: data, which agent/observation.py writes as the model knows it. Pages are not
+trusted and not cleaned: a protocol tag in a page stays text, because the token stream encodes
+observations as ordinary ids.
 """
 
 import math
@@ -143,32 +142,15 @@ def run_tool(tools, name: str, arguments: dict, seconds: float = math.inf) -> To
     return ToolResult(name, goal, entries)
 
 
-def start_tool(tools, name: str, arguments: dict, seconds: float, thread: bool = True) -> "Call":
-    """run_tool in a thread of its own, or in this one: then the call is done at once.
-
-    Shortly before the deadline the entries that are there become the result, and the others
-    timeouts. If the tools hang, the whole call is a timeout."""
-    reason = f"{name} did not return within {seconds:g} seconds"
-    late = ToolResult(name, failure=Failure("timeout", reason))
-    soft_seconds = SOFT_SHARE * seconds
-    return Call(
-        f"tool {name}", seconds, run_tool, tools, name, arguments, soft_seconds,
-        late=late, thread=thread)
-
-
 class Call:
     """A function in a daemon thread of its own, with a deadline that holds whatever it waits for.
-    At the deadline its result is `late`, or without that a ToolError. thread=False: the function
-    runs here and now, for one that cannot hang.
 
     Not a ThreadPoolExecutor: it joins its threads when the interpreter exits, so one tool that
     hangs would keep the process alive for ever. A call that is late, or whose result nobody wants
     any more, is left alone: its thread ends with the process."""
 
-    def __init__(self, name: str, seconds: float, function: Callable, *arguments, late=None,
-                 thread: bool = True):
+    def __init__(self, name: str, seconds: float, function: Callable, *arguments):
         self.name = name
-        self.late = late
         self.started = time.monotonic()
         self.deadline = self.started + seconds
         self.future: Future = Future()
@@ -179,22 +161,17 @@ class Call:
             except BaseException as error:
                 self.future.set_exception(error)
 
-        if thread:
-            threading.Thread(target=run, name=name, daemon=True).start()
-        else:
-            run()
+        threading.Thread(target=run, name=name, daemon=True).start()
 
     def done(self) -> bool:
         return self.future.done() or time.monotonic() >= self.deadline
 
     def result(self):
-        """What the function returns or raises, waited for until the deadline."""
+        """What the function returns or raises; at the deadline a ToolError."""
         wait([self.future], timeout=max(0.0, self.deadline - time.monotonic()))
-        if self.future.done():
-            return self.future.result()
-        if self.late is None:
+        if not self.future.done():
             raise ToolError("timeout", f"the {self.name} did not answer in time")
-        return self.late
+        return self.future.result()
 
 
 def first_done(calls: Iterable[Call]) -> list[Call]:
@@ -211,7 +188,8 @@ class ToolRunner:
 
     threads    calls that run at once, others wait; None = in this thread, for tools that cannot
                hang
-    seconds    for one call, from its start
+    seconds    for one call, from its start. Shortly before that the entries that are there become
+               the result, and the others timeouts. If the tools hang, the whole call is a timeout
     guard      counts the calls in which a service failed
     """
 
@@ -223,19 +201,27 @@ class ToolRunner:
 
     def poll(self, rollout: object, tools, name: str, arguments: dict) -> ToolResult | None:
         """The result of a rollout's call; None while it runs or waits for a thread."""
-        if rollout not in self.running:
-            if self.threads is not None and len(self.running) >= self.threads:
+        started = time.monotonic()
+        if self.threads is None:
+            result = run_tool(tools, name, arguments)
+        else:
+            if rollout not in self.running:
+                if len(self.running) >= self.threads:
+                    return None
+                self.running[rollout] = Call(f"tool {name}", self.seconds, run_tool, tools, name,
+                                             arguments, SOFT_SHARE * self.seconds)
+            call = self.running[rollout]
+            if not call.done():
                 return None
-            in_thread = self.threads is not None
-            self.running[rollout] = start_tool(tools, name, arguments, self.seconds, in_thread)
+            self.drop(rollout)
+            started = call.started
+            try:
+                result = call.result()        # raises what must stop the run: ConfigError
+            except ToolError as error:
+                result = ToolResult(name, failure=Failure(error.kind, str(error)))
 
-        call = self.running[rollout]
-        if not call.done():
-            return None
-        self.drop(rollout)
-        result = call.result()        # raises what must stop the run: ConfigError
         self.guard.add(result.fault)
-        return replace(result, seconds=time.monotonic() - call.started)
+        return replace(result, seconds=time.monotonic() - started)
 
     def drop(self, rollout: object) -> None:
         """Nobody wants the result of this rollout's call any more."""

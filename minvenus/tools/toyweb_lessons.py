@@ -80,10 +80,10 @@ class Step(NamedTuple):
 def demonstrations(
     web: ToyWeb, count: int, teacher: Teacher, split: str = "train", seed: int = 0
 ) -> list[list[dict]]:
-    """The messages of `count` demonstrations: of question 0, 1, ... of the split, around again."""
+    """The messages of `count` demonstrations: of question 0, 1, ... of the split."""
     lessons = []
     for i in range(count):
-        case = web.case(f"{split}-{i % web.size[split]}")
+        case = web.case(f"{split}-{i}")
         lessons.append(teach(case, teacher, f"{web.seed} {seed} {i}"))
     return lessons
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from minvenus.agent.load import load_loop
-from minvenus.agent.observation import Observation, observe, result_text
+from minvenus.agent.observation import result_text
 from minvenus.agent.prompt import DR_VENUS, MINVENUS
 from minvenus.model.weights import TINY_BASE
 from minvenus.settings import AgentConfig
@@ -67,6 +67,9 @@ def fail_for_a(query):
     return fail() if query == "a" else [SearchHit("t", "u", "s")]
 
 
+FOUND = '[{"query": "b", "web_page_info_list": [{"title": "t", "url": "u", "snippet": "s"}]}]'
+
+
 def none(query):
     raise ToolError("empty", "no results")
 
@@ -74,27 +77,20 @@ def none(query):
 @pytest.mark.parametrize(
     ("tool", "shown"),
     [
-        (fail, Observation("[]", "http")),
-        (none, Observation("[]", "empty")),
-        (
-            fail_for_a,
-            Observation(
-                '[{"query": "b", "web_page_info_list": '
-                '[{"title": "t", "url": "u", "snippet": "s"}]}]'
-            ),
-        ),
+        (fail, ("[]", "http")),
+        (none, ("[]", "empty")),
+        (fail_for_a, (FOUND, None)),
         (
             lambda query: 1 / 0,
-            Observation("ERROR: tool execution failed: search failed (ZeroDivisionError)", "http"),
+            ("ERROR: tool execution failed: search failed (ZeroDivisionError)", "http"),
         ),
-        (lambda query: " \n", Observation("ERROR: empty tool result", "empty")),
     ],
 )
 def test_failed_and_empty_searches_and_calls_are_shown_as_the_release_does_and_stay_typed_errors(
     tool, shown
 ):
     result = run_tool(Tools(search=tool), "search", {"query": ["a", "b"]})
-    assert observe(result, RESULTS, TOKENIZER, 100) == shown
+    assert (result_text(result, RESULTS), result.error) == shown
 
 
 def test_a_malformed_turn_is_answered_with_the_error_and_a_reminder_of_the_format():

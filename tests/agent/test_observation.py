@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.agent import observation
-from minvenus.agent.observation import Observation, cap_text, observe, result_text
+from minvenus.agent.observation import cap_text, filled, result_text
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.base import Extract, Failure, SearchHit, Text, ToolResult
 
@@ -57,20 +56,19 @@ def test_a_visit_of_three_pages_of_which_one_fails_is_a_result_that_names_the_fa
     assert failed.error == "http"
 
 
-def test_a_failed_call_a_plain_text_half_a_surrogate_pair_and_nothing_at_all():
-    def seen(*entries, **more):
-        return observe(
-            ToolResult("search", "", list(entries), **more), observation.PLAIN, TOKENIZER, 64
-        )
+def test_a_frame_is_filled_with_values_that_stay_as_they_are():
+    assert filled("{a}, {b}", a="{a} {b}") == "{a} {b}, {b}"
 
-    assert seen(failure=Failure("refused", "no\ud800")) == Observation("ERROR: no\ufffd", "refused")
+
+def test_a_failed_call_a_plain_text_and_half_a_surrogate_pair():
+    failed = ToolResult("search", failure=Failure("refused", "no\ud800"))
+    assert (result_text(failed), failed.error) == ("ERROR: no\ufffd", "refused")
     texts = [("a", Text("a\ud800b 😀")), ("b", Text("none", "empty")), ("c", SLOW)]
-    assert seen(*texts) == Observation("a\ufffdb 😀\nnone\nERROR: too slow")
-    assert seen(("a", Text(" \n"))) == Observation("ERROR: empty tool result", "empty")
+    result = ToolResult("search", entries=texts)
+    assert (result_text(result), result.error) == ("a\ufffdb 😀\nnone\nERROR: too slow", None)
 
 
 HUGE = {
-    "blanks": lambda n: " " * n,
     "Chinese": lambda n: "".join(random.Random(0).choices("中国人民日报北京大学的是不了", k=n)),
     "base64": lambda n: base64.b64encode(random.Random(0).randbytes(n * 3 // 4)).decode(),
 }
@@ -79,13 +77,12 @@ HUGE = {
 @pytest.mark.parametrize("name", HUGE)
 def test_four_megabytes_never_stall_the_loop_and_are_cut_near_the_limit(name):
     text = HUGE[name](4_000_000)
-    for limit in (8192, 60_000):
-        start = time.process_time()
-        capped = cap_text(text, TOKENIZER, limit)
-        assert time.process_time() - start < 10  # at most 3 s
-        shown = capped.rsplit("\n[cut: ", 1)[0]
-        assert text.startswith(shown)
-        assert limit - 16 <= tokens(capped) <= limit or len(shown) == 16 * limit
+    start = time.process_time()
+    capped = cap_text(text, TOKENIZER, 8192)
+    assert time.process_time() - start < 10  # at most 3 s
+    shown = capped.rsplit("\n[cut: ", 1)[0]
+    assert text.startswith(shown)
+    assert 8192 - 16 <= tokens(capped) <= 8192 or len(shown) == 16 * 8192
 
 
 CHARACTERS = st.one_of(st.sampled_from("ab .\n"), st.characters(exclude_categories=["Cs"]))

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from minvenus.agent.protocol import format_error, parse_turn
@@ -83,10 +83,12 @@ def test_no_tag_soup_raises_and_check_and_parser_agree(text):
     check_parse(text)
 
 
-@given(soup, soup)
+@example("<think>hm</think>", "<answer>Paris</answer><tool_response>")
+@given(soup | tool_turns | final_turns, soup)
 def test_nothing_after_a_tool_response_tag_is_ever_read(text, tail):
     assert parse_turn(text + "<tool_response>" + tail) == parse_turn(text)
-    assert format_error(text + "<tool_response>" + tail, final=True)
+    for final in (False, True):  # the tokens stay in the stream
+        assert format_error(text + "<tool_response>" + tail, final)
 
 
 @given(tool_turns, final_turns)

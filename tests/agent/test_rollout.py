@@ -7,7 +7,6 @@ from minvenus.agent.protocol import final_answer
 from minvenus.agent.show import row, shortened, show
 from minvenus.config import ConfigError
 from minvenus.engine import Sampling
-from minvenus.text.chat import stream
 from minvenus.tools.base import FailureGuard, Text, TooManyFailures
 from tests.agent import scripted
 from tests.agent.scripted import (
@@ -28,20 +27,10 @@ from tests.engine.models import naive_scores
 
 def test_search_visit_answer_worked_by_hand():
     tools = Tools()
-    rollout = run([search(), visit(), answer()], tools=tools)
-    wrapped = "<tool_response>\n{}\n</tool_response>".format
-    messages = [
-        {"role": "system", "content": scripted.SYSTEM},
-        {"role": "user", "content": scripted.QUESTION.text},
-        {"role": "assistant", "content": "<think>\n" + search()},
-        {"role": "user", "content": wrapped("Bob sings")},
-        {"role": "assistant", "content": "<think>\n" + visit()},
-        {"role": "user", "content": wrapped("Bob\ncat.")},
-        {"role": "assistant", "content": "<think>\n" + answer()},
-    ]
-    assert (rollout.tokens, rollout.sampled, [(t.start, t.end) for t in rollout.turns]) == stream(
-        messages, TOKENIZER
-    )
+    turns = [search(), visit(), answer()]
+    rollout = run(turns, tools=tools)
+    assert [t.observation for t in rollout.turns] == ["Bob sings", "Bob\ncat.", None]
+    assert [t.text for t in rollout.turns] == ["<think>\n" + turn for turn in turns]
     assert tools.seen == [("search", "Bob"), ("visit", "Bob", "pet")]
     assert [t.kind for t in rollout.turns] == ["search", "visit", "answer"]
     assert not any(t.malformed for t in rollout.turns)
@@ -160,13 +149,6 @@ def test_calls_that_succeed_count_in_the_share_of_those_that_failed():
     tools = Tools(search=lambda query: results["abcdef".index(query)])
     guard = FailureGuard(window=3, limit=0.7)
     assert run(policy, budget(), tools, guard=guard).termination == "answered"
-
-
-@pytest.mark.parametrize("kind", ["refused", "empty", "bad_arguments"])
-def test_errors_that_the_model_can_cause_never_stop_a_run(kind):
-    policy = policy_for([search("a"), search("b"), search("c"), answer()])
-    tools = Tools(search=lambda queries: Text("ERROR: x", kind))
-    assert run(policy, budget(), tools, guard=FailureGuard(limit=0.0)).termination == "answered"
 
 
 # ------------------------------------------------------------------------------ retries (inference)

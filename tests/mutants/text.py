@@ -26,7 +26,7 @@ MUTANTS = (
     mutant(
         18,
         "the forced <think> is trained as if it were sampled",
-        CHAT + "test_the_stream_decodes_to_the_rendering_and_its_mask_to_the_policy_s_own_text",
+        CHAT + "test_two_turns_worked_by_hand",
         "minvenus.text.chat:Stream.__init__",
         "[False] * len(self.ids)",
         "[False] * (len(self.ids) - 2) + [True] * 2",
@@ -49,7 +49,7 @@ MUTANTS = (
     mutant(
         22,
         "a special token on a page becomes a real one",
-        CHAT + "test_no_text_of_others_changes_the_control_ids",
+        CHAT + "test_no_text_of_others_changes_the_control_ids_or_the_mask",
         "minvenus.text.chat:observation_ids",
         '*t.encode_untrusted("\\n" + text',
         '*t.encode("\\n" + text',
@@ -57,7 +57,7 @@ MUTANTS = (
     mutant(
         22,
         "a special token in the question becomes a real one",
-        CHAT + "test_no_text_of_others_changes_the_control_ids",
+        CHAT + "test_no_text_of_others_changes_the_control_ids_or_the_mask",
         ("minvenus.text.chat:prompt_ids", 't.encode_untrusted("user', 't.encode("user'),
     ),
     mutant(

@@ -10,15 +10,16 @@ CASSETTE = "tools/test_cassette.py::"
 WEB = "tools/test_web.py::"
 URLS = "tools/test_urls.py::"
 SHOWN = "agent/test_observation.py::"
-TAUGHT = LESSONS + "test_the_same_seeds_give_the_same_demonstrations_and_others_other_ones"
-
+TAUGHT = LESSONS + (
+    "test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_trained_on"
+)
 EXTRACT = "tools/test_extract.py::"
 
 MUTANTS = (
     mutant(
         44,
         "the splits of the toy web draw alike",
-        WORLD + "test_other_seeds_splits_and_indices_give_other_webs",
+        TAUGHT,
         "minvenus.tools.toyweb:make_case",
         "toy web {seed} {split}-{index}",
         "toy web {seed} {index}",
@@ -26,7 +27,7 @@ MUTANTS = (
     mutant(
         44,
         "every seed of the toy web draws alike",
-        WORLD + "test_other_seeds_splits_and_indices_give_other_webs",
+        TAUGHT,
         "minvenus.tools.toyweb:make_case",
         "toy web {seed} {split}-{index}",
         "toy web {split}-{index}",
@@ -48,8 +49,7 @@ MUTANTS = (
     mutant(
         44,
         "one draw more in a web: another base model",
-        LESSONS
-        + "test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_trained_on",
+        TAUGHT,
         "minvenus.tools.toyweb:make_case",
         "rng.sample(VERBS, hops)",
         "rng.sample(VERBS, hops + 1)",
@@ -71,7 +71,7 @@ MUTANTS = (
     mutant(
         54,
         "errors that the model causes stop a run",
-        "agent/test_rollout.py::test_errors_that_the_model_can_cause_never_stop_a_run[empty]",
+        "tools/test_base.py::test_only_a_service_that_failed_counts_as_a_fault",
         "minvenus.tools.base:ToolResult.fault",
         "self.error in FAULTS",
         "self.error is not None",
@@ -174,14 +174,14 @@ MUTANTS = (
         "control tokens of a page reach the extractor, and it can close its frame",
         EXTRACT
         + "test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_quotations_come_back",
-        ("minvenus.tools.extract:Extractor._ask", "page=break_up(page)", "page=page"),
+        ("minvenus.tools.extract:Extractor.extract", "page=break_up(page[:length])", "page=page"),
     ),
     mutant(
         22,
         "control tokens of a goal reach the extractor",
         EXTRACT
         + "test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_quotations_come_back",
-        ("minvenus.tools.extract:Extractor._ask", "goal=break_up(goal)", "goal=goal"),
+        ("minvenus.tools.extract:Extractor.extract", "goal=break_up(goal)", "goal=goal"),
     ),
     mutant(
         55,
@@ -280,7 +280,7 @@ MUTANTS = (
     mutant(
         44,
         "asked for the last pet, the toy web asks for every one",
-        WORLD + "test_asked_for_the_last_pet_only_the_last_page_has_the_answer",
+        WORLD + "test_every_question_is_answered_by_walking_its_path_through_the_tools",
         ("minvenus.tools.toyweb:ToyWeb.case", "self.hops, self.asks", "self.hops"),
     ),
     mutant(

@@ -83,36 +83,15 @@ def test_a_system_prompt_is_encoded_once_and_not_for_each_of_many_questions(tiny
     prompts = [prompt_ids(tiny, system, "Who?") for system in ("Be brief.", "Be bold.") * 9]
     assert encoded == ["system\nBe brief.", "system\nBe bold."]
     assert prompts[0] == prompts[-2] != prompts[-1]
-    prompts[0].append(7)
-    assert prompt_ids(tiny, "Be brief.", "Who?") == prompts[2], "a stream grows its own list"
 
 
 # ------------------------------------------------------------------------- properties of any stream
 
 
 @given(parts=conversations())
-def test_the_stream_decodes_to_the_rendering_and_its_mask_to_the_policy_s_own_text(tiny, parts):
-    question, turns, observations = parts
+def test_no_text_of_others_changes_the_control_ids_or_the_mask(tiny, parts):
     ids, sampled, spans = stream(conversation(*parts), tiny)
-    written = [
-        thought.strip("\n") + "\n</think>\n\n" + body + "<|im_end|>" for thought, body in turns
-    ]
-    expected = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n"
-    for i, text in enumerate(written):
-        if i:
-            expected += "\n<|im_start|>user\n" + OPEN + observations[i - 1] + CLOSE + "<|im_end|>\n"
-        expected += "<|im_start|>assistant\n<think>\n" + text
-    assert tiny.decode(ids) == expected
-    assert [tiny.decode(ids[a:b]) for a, b in spans] == written
-    assert len(ids) == len(sampled)
-    assert [i for i, chosen in enumerate(sampled) if chosen] == [
-        i for a, b in spans for i in range(a, b)
-    ]
-
-
-@given(parts=conversations())
-def test_no_text_of_others_changes_the_control_ids(tiny, parts):
-    ids, _, spans = stream(conversation(*parts), tiny)
+    assert sampled == [any(a <= i < b for a, b in spans) for i in range(len(ids))]
     own = [tiny.added[tag] for tag in ("</think>", "<tool_call>", "</tool_call>")]
     control = [i for i in ids if i in tiny.spelling and i not in own]
     start, end = tiny.im_start, tiny.im_end

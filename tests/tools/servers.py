@@ -2,14 +2,16 @@
 
 import json
 import threading
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
 from unittest import mock
 
-from minvenus.agent.observation import Observation, result_text
+from minvenus.agent.observation import result_text
 from minvenus.agent.prompt import ResultFormat
 from minvenus.tools import endpoint
-from minvenus.tools.base import ToolResult, start_tool
+from minvenus.tools.base import FailureGuard, ToolResult, ToolRunner
 
 
 class Server(ThreadingHTTPServer):
@@ -95,11 +97,23 @@ def chat(content) -> dict:
     return {"choices": [{"message": {"role": "assistant", "content": content}}]}
 
 
-def observed(result: ToolResult, **shown) -> Observation:
+class Observed(NamedTuple):
+    text: str
+    error: str | None = None
+
+
+def observed(result: ToolResult, **shown) -> Observed:
     """What a model sees of a result, whole; `shown` are fields of a ResultFormat."""
-    return Observation(result_text(result, ResultFormat(**shown)), result.error)
+    return Observed(result_text(result, ResultFormat(**shown)), result.error)
 
 
-def call(tools, name: str, seconds: float = 450.0, **arguments) -> Observation:
+def run_in_thread(tools, name: str, seconds: float = 450.0, **arguments) -> ToolResult:
+    runner = ToolRunner(1, seconds, FailureGuard())
+    while not (result := runner.poll(None, tools, name, arguments)):
+        time.sleep(0.002)
+    return result
+
+
+def call(tools, name: str, seconds: float = 450.0, **arguments) -> Observed:
     """What a model sees of a call that runs in threads."""
-    return observed(start_tool(tools, name, arguments, seconds).result())
+    return observed(run_in_thread(tools, name, seconds, **arguments))

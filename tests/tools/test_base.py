@@ -1,8 +1,6 @@
 """Calls: their arguments, errors, threads and deadline; the guard against failures."""
 
 import sys
-import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +15,6 @@ from minvenus.tools.base import (
     ToolResult,
     TooManyFailures,
     run_tool,
-    start_tool,
 )
 
 
@@ -73,23 +70,17 @@ def test_an_exception_is_a_typed_error_without_its_text_but_a_wrong_set_up_and_c
             run_tool(*call)
 
 
-def test_tools_that_hang_are_given_up_at_the_deadline():
-    stop = threading.Event()
-    tools = tools_that(lambda *_: stop.wait(30))
-    start = time.monotonic()
-    call = start_tool(tools, "visit", {"url": ["b", "c"], "goal": ""}, 0.5)
-    assert not call.done()
-    failure = Failure("timeout", "visit did not return within 0.5 seconds")
-    assert call.result().failure == failure and call.done()
-    assert time.monotonic() - start < 15
-    stop.set()
-
-
 def test_whatever_ends_a_thread_comes_to_who_waits_for_it():
     with pytest.raises(SystemExit):
         Call("tool", 5.0, sys.exit).result()
     with pytest.raises(TimeoutError, match="its own"):
         Call("tool", 5.0, raising(TimeoutError("its own")).search).result()
+
+
+def test_only_a_service_that_failed_counts_as_a_fault():
+    for kind in ("refused", "empty", "bad_arguments", "page", "http", "timeout"):
+        fault = f"visit {kind}" if kind in ("http", "timeout") else None
+        assert ToolResult("visit", failure=Failure(kind, "why")).fault == fault
 
 
 def test_the_run_stops_when_more_than_the_allowed_share_of_the_last_calls_failed():

@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -108,27 +107,15 @@ def test_a_page_cannot_close_its_frame_nor_spell_a_control_token_and_quotations_
             FOUND.evidence,
             FOUND.summary,
         ),
-        (f"a thought {{x}}</think>{GOOD}", FOUND.evidence, FOUND.summary),
         (
             '<think>{"evidence": "draft", "summary": "draft"}</think>{"evidence": "e"}',
             "e",
             "(none given)",
         ),
         (f"The set {{1, 2}} is meant. {GOOD}", FOUND.evidence, FOUND.summary),
-        ('{"summary": "only\nthis",}', "(none quoted)", "only\nthis"),
-        ('{"evidence": "a"}', "a", "(none given)"),
-        ("{'evidence': 'a', summary: 'b',} // done", "a", "b"),
-        (
-            '{"evidence": "He said "hi" to me, and \\"yes\\"", "summary": "A "quote"."}',
-            'He said "hi" to me, and "yes"',
-            'A "quote".',
-        ),
-        (
-            '{\n  "evidence": "two\n\nlines \\u00e9 \\d",\n  "summary": "s"\n}\n',
-            "two\n\nlines é d",
-            "s",
-        ),
-        ('{"evidence": "cut", "summary": "off" and then', "cut", "off"),
+        ('{"summary": "only\nthis"}', "(none quoted)", "only\nthis"),
+        ("```\n{'evidence': 'a', summary: 'b',}\n```", "a", "b"),
+        ('{\n  "evidence": "\\u00e9 \\d",\n  "summary": "s"\n}\n', "é d", "s"),
         ('{"evidence": ["a", "b"], "summary": null}', "a\nb", "(none given)"),
         ('{"evidence": "x</think>y", "summary": "s"}', "x</think>y", "s"),
         ('{"evidence": "x<¦/think>y", "summary": "[¦INST]"}', "x</think>y", "[INST]"),
@@ -143,17 +130,13 @@ def test_a_reply_is_read_forgivingly(reply, evidence, summary):
     "reply",
     [
         "",
-        "no object",
-        "{broken",
+        '{"evidence": "cut", "summary": "off" and then',
         "{}",
-        '["x"]',
         '{"evidence": ""}',
-        '{"evidence": null}',
         '{"evidence": " ", "summary": "\\n"}',
         '{"rational": "r"}',
         "{" * 5000 + "}" * 5000,
         '{"evidence": ' * 5000,
-        '{"evidence": {}}'[:12],
     ],
 )
 def test_a_reply_with_neither_evidence_nor_summary_is_none(reply):
@@ -219,20 +202,14 @@ def test_another_refusal_is_an_error_with_its_text_and_never_a_reason_to_send_le
 # --------------------------------------------------------------------------------------------- time
 
 
-def test_a_slow_model_has_more_time_than_the_page_within_that_of_the_call(monkeypatch, names):
-    """With the page's deadline the model would be given up while it thinks."""
+def test_the_model_has_the_time_that_the_call_has_left(monkeypatch, names):
     names["a.example"] = ["93.184.216.34"]
 
     def think(h):
-        time.sleep(2.0)
-        h.reply(chat(GOOD))
+        h.server.stop.wait(30)
 
     with serve(lambda h: h.reply("a page", "text/plain")) as reader, serve(think) as model:
         monkeypatch.setenv("JINA_BASE_URL", reader.url)
         monkeypatch.setenv("EXTRACT_BASE_URL", model.url)
-        tools = LiveTools()
-        tools.reader = replace(tools.reader, seconds=1.0)
-        result = call(tools, "visit", url=["https://a.example"], goal="year")
-        late = call(tools, "visit", 1.5, url=["https://a.example"], goal="year")
-    assert result.error is None and "In 1907." in result.text
+        late = call(LiveTools(), "visit", 1.0, url=["https://a.example"], goal="year")
     assert late.error == "timeout" and "the extraction endpoint did not answer in time" in late.text

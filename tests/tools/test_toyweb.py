@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minvenus.agent.observation import Observation, visit_labels
+from minvenus.agent.observation import visit_labels
 from minvenus.evaluation.answers import exact_match
 from minvenus.tools import toyweb
 from minvenus.tools.base import Text, run_tool
-from minvenus.tools.toyweb import Case, Page, ToyWeb, answer_text, make_case
+from minvenus.tools.toyweb import Case, Page, ToyWeb, answer_text
 from minvenus.types import Question, Turn
 from tests.tools.servers import observed
 
@@ -19,7 +19,12 @@ hops = (
     st.none() | st.integers(1, 4) | st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple)
 )
 webs = st.builds(
-    lambda seed, hops: ToyWeb(seed, hops, train=6, test=6), st.integers(0, 10**6), hops
+    ToyWeb,
+    st.integers(0, 10**6),
+    hops,
+    train=st.just(6),
+    test=st.just(6),
+    asks=st.sampled_from(["every", "last"]),
 )
 
 HAND = Case(
@@ -50,6 +55,7 @@ def test_a_web_by_hand(hand):
     assert other.visit("page Bob", "own Bob") == REFUSED  # listed in another rollout
     assert tools.visit("page Eva", "boss Eva") == REFUSED  # linked, but no search has listed it
     assert tools.search("twin Ida") == Text("page Ida digs Eva digs.")
+    assert tools.search("sings Eva") == Text("page Eva digs Bob sings.")  # a title, then a verb
     assert tools.visit("Eva", "boss Eva") == REFUSED  # a title is no address
     assert tools.visit("page Ida", "twin Ida") == Text("page Ida twin cat.")
     for query in ("Zoe", "own boss cat owl twin page", "From After pet"):
@@ -59,10 +65,10 @@ def test_a_web_by_hand(hand):
 def test_several_pages_are_shown_one_on_a_line_and_the_call_is_an_error_if_all_are(hand):
     tools = hand.for_question("train-0")
     searched = observed(run_tool(tools, "search", {"query": ["Zoe", "Eva"]}))
-    assert searched == Observation("ERROR: nothing found.\npage Eva digs Ida digs.")
+    assert searched == ("ERROR: nothing found.\npage Eva digs Ida digs.", None)
     call = {"url": ["page Eva", "page Zoe"], "goal": "boss Eva"}
     visited = observed(run_tool(tools, "visit", call))
-    assert visited == Observation("page Eva boss owl.\nERROR: no such page.")
+    assert visited == ("page Eva boss owl.\nERROR: no such page.", None)
     assert run_tool(tools, "visit", {"url": ["Zoe", "Tom"], "goal": ""}).error == "refused"
 
 
@@ -115,7 +121,8 @@ def test_visits_are_labelled_right_wrong_repeated_or_failed_with_their_hop(hand)
 def test_every_question_is_answered_by_walking_its_path_through_the_tools(web, split):
     for question in web.questions(split):
         tools = web.for_question(question.id)
-        _, name, *relations = question.text.rstrip("?").split()
+        word, name, *relations = question.text.rstrip("?").split()
+        assert word == {"every": "From", "last": "After"}[web.asks]
         pets = []
         for relation, following in zip(relations, [*relations[1:], None], strict=True):
             goal = f"{relation} {name}"
@@ -125,7 +132,10 @@ def test_every_question_is_answered_by_walking_its_path_through_the_tools(web, s
             )
             pets.append(said[relation])
             name = said.get(following)
-        assert exact_match(answer_text(relations, pets), question.answers) == 1.0
+        if web.asks == "last":
+            assert question.answers == [f"pet {relations[-1]} {pets[-1]}"]
+        else:
+            assert exact_match(answer_text(relations, pets), question.answers) == 1.0
 
 
 @given(webs)
@@ -144,39 +154,6 @@ def test_wrong_pages_look_like_right_ones_and_a_search_lists_two_pages_of_one_la
             )
             layer = list(case.pages)[depth * toyweb.PAGES_PER_LAYER :][: toyweb.PAGES_PER_LAYER]
             assert first == page.title != second and second in layer
-
-
-def test_other_seeds_splits_and_indices_give_other_webs():
-    made = [
-        make_case(seed, split, i, (4,))
-        for seed in (0, 1)
-        for split in ("train", "test", "base")
-        for i in (0, 1)
-    ]
-    assert (
-        len({case.question.text for case in made})
-        == len({tuple(case.pages) for case in made})
-        == len(made)
-    )
-    pets = {tuple(page.pet for page in case.pages.values()) for case in made}
-    assert len(pets) == len(made), "nor the same web under other names"
-    assert make_case(0, "train", 0, (4,)) == made[0]
-
-
-@given(webs, st.sampled_from(["train", "test"]))
-def test_asked_for_the_last_pet_only_the_last_page_has_the_answer(web, split):
-    """The web, the way and the turns are the same."""
-    last = ToyWeb(web.seed, web.hops, train=6, test=6, asks="last")
-    for every, question in zip(web.questions(split), last.questions(split), strict=True):
-        case, same = last.case(question.id), web.case(question.id)
-        assert (case.pages, case.path, case.relations) == (same.pages, same.path, same.relations)
-        assert question.text == every.text.replace("From", "After", 1)
-        pet = case.pages[case.path[-1]].pet
-        assert question.answers == [f"pet {case.relations[-1]} {pet}"]
-        assert every.answers[0].endswith(f" {case.relations[-1]} {pet}")
-        assert last.max_turns(question.id) == web.max_turns(question.id)
-        shown = last.for_question(question.id).case.pages[case.path[-1]]
-        assert f"{case.relations[-1]} {pet}" in shown.text(f"{case.relations[-1]} {shown.title}")
 
 
 @pytest.mark.parametrize("name", ["train-2048", "base-0", "dev-0", "train", "train--1", ""])

@@ -5,13 +5,11 @@ import json
 import re
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from minvenus.agent.protocol import format_error, parse_turn
 from minvenus.evaluation.answers import exact_match
-from minvenus.text.chat import stream
 from minvenus.text.messages import unwrap
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import FIRST, NAMES, PETS, RELATIONS, VERBS, ToyWeb
@@ -64,16 +62,17 @@ def test_every_text_of_a_seed_is_the_one_that_the_committed_base_model_was_train
     texts += [
         [question.text, question.answers] for question in ToyWeb(3, test=64).questions("test")
     ]
+    texts += demonstrations(ToyWeb(5, asks="last"), 24, teacher)
     texts += [[reading(seed, i), notes(seed, i)] for seed in (0, 1) for i in range(24)]
     digest = hashlib.sha256(json.dumps(texts).encode()).hexdigest()
-    assert digest == "ef941e8cf903371fdd02484a89fcd7fcba995c0ea2130002efb015304c341e6a"
+    assert digest == "975e29c40b74623b3173586ce67af465231f9d73413c2305e8d3b74a34dce580"
 
 
-@given(st.integers(0, 10**6), teachers | st.just(Teacher()))
+@given(st.integers(0, 10**6), teachers | st.just(Teacher()), st.sampled_from(["every", "last"]))
 def test_every_turn_is_well_formed_and_says_what_it_does_and_the_pages_that_were_read_are_answered(
-    seed, teacher
+    seed, teacher, asks
 ):
-    web = ToyWeb(seed)
+    web = ToyWeb(seed, asks=asks)
     for i, messages in enumerate(demonstrations(web, 8, teacher)):
         case, read, query = web.case(f"train-{i}"), set(), None
         *before, last = turns(messages)
@@ -93,8 +92,9 @@ def test_every_turn_is_well_formed_and_says_what_it_does_and_the_pages_that_were
             assert bool(set(PETS) & set(seen.rstrip(".").split())) == (title == name)
             read |= {title} & {name}
         answer = parse_turn(last).answer.split()
-        assert answer[1::2] == case.relations
-        for title, pet in zip(case.path, answer[2::2], strict=True):
+        first = 0 if asks == "every" else -1
+        assert answer[1::2] == case.relations[first:]
+        for title, pet in zip(case.path[first:], answer[2::2], strict=True):
             assert pet == case.pages[title].pet or title not in read
         noticed = [m["content"].endswith(f"{NOTICE}\n</tool_response>") for m in messages]
         assert not any(noticed[:-2] + noticed[-1:]), "right before the answer"
@@ -104,45 +104,9 @@ def test_every_turn_is_well_formed_and_says_what_it_does_and_the_pages_that_were
             assert len(turns(messages)) == web.max_turns(case.question.id)
 
 
-@given(st.integers(0, 10**6), teachers | st.just(Teacher()))
-def test_asked_for_the_last_pet_a_teacher_goes_the_same_way_and_answers_with_that_pet_only(
-    seed, teacher
-):
-    """Pets that it has not read are drawn for both answers."""
-    every = demonstrations(ToyWeb(seed), 8, teacher)
-    last = demonstrations(ToyWeb(seed, asks="last"), 8, teacher)
-    for i, (one, other) in enumerate(zip(every, last, strict=True)):
-        case = ToyWeb(seed, asks="last").case(f"train-{i}")
-        assert other[1]["content"] == case.question.text != one[1]["content"]
-        assert other[2:-1] == one[2:-1]
-        pair = parse_turn(turns(one)[-1]).answer.split()[-2:]
-        assert parse_turn(turns(other)[-1]).answer.split() == ["pet", *pair]
-        if teacher == Teacher():
-            assert exact_match(" ".join(["pet", *pair]), case.question.answers) == 1.0
-
-
-def test_the_same_seeds_give_the_same_demonstrations_and_others_other_ones():
-    noisy = Teacher(wrong_result=0.5, wrong_relation=0.5)
-    lessons, same, other = (
-        demonstrations(ToyWeb(11, train=4), 8, noisy, seed=seed) for seed in (1, 1, 2)
-    )
-    assert lessons == same != other
-    first, again = lessons[:4], lessons[4:]  # around the four questions again
-    assert [m[1] for m in first] == [m[1] for m in again] and first != again
-
-
 def test_every_word_has_one_id_after_a_space():
     words = [*NAMES, *PETS, *RELATIONS, *VERBS, FIRST]
     assert [word for word in words if len(TINY.encode(" " + word)) != 1] == []
-
-
-@pytest.mark.parametrize("split", ["train", "test"])
-def test_expert_rollouts_keep_their_token_budgets(split):
-    """Under 120 tokens for one hop, under 400 for four."""
-    lengths = set()
-    for messages in demonstrations(ToyWeb(4), 40, Teacher(), split):
-        lengths.add((len(turns(messages)) // 2, len(stream(messages, TINY)[0])))
-    assert lengths == {(1, 119), (2, 211), (3, 303), (4, 395)}
 
 
 # ----------------------------------------------------------------------- texts of the base model
@@ -164,12 +128,3 @@ def test_flagged_pieces_follow_from_what_is_above_them(seed, index):
         else:
             assert not flag
     assert sum(flag for _, flag in pieces) == 3 * len(known) > 0
-
-
-def test_names_of_test_questions_are_in_no_lesson_and_in_no_question_of_training():
-    web = ToyWeb(0)
-    names = {title for i in range(64) for title in web.case(f"test-{i}").pages}
-    lessons = demonstrations(web, 64, Teacher(wrong_result=0.5))
-    seen = [message["content"] for messages in lessons for message in messages]
-    seen += [question.text for question in ToyWeb(1, train=64).questions("train")]
-    assert not names & set(re.findall(r"\w+", " ".join(seen)))

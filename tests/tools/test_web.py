@@ -9,9 +9,9 @@ from minvenus.agent.remote import RemoteWriter
 from minvenus.config import ConfigError
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools import web
-from minvenus.tools.base import run_tool, start_tool
+from minvenus.tools.base import run_tool
 from minvenus.tools.web import LiveTools, make_tools
-from tests.tools.servers import call, observed, serve
+from tests.tools.servers import call, observed, run_in_thread, serve
 
 MILAN = {"title": "Milan \ud800", "link": "https://a.example/milan"}
 ROME = {"title": "Rome", "link": "u", "snippet": "A city.", "date": "2020", "source": "Atlas"}
@@ -34,9 +34,7 @@ def world(names, monkeypatch):
 
 def search(server, monkeypatch, queries=("rome",), **shown):
     monkeypatch.setenv("SERPER_BASE_URL", server.url + "/search")
-    return observed(
-        start_tool(LiveTools(), "search", {"query": list(queries)}, 450.0).result(), **shown
-    )
+    return observed(run_in_thread(LiveTools(), "search", query=list(queries)), **shown)
 
 
 def visit(server, monkeypatch, urls=("https://a.example",), goal="founded", seconds=450.0):
