@@ -51,7 +51,7 @@ MUTANTS = (
     mutant(
         38,
         "resume loses the moments",
-        "train/test_checkpoint.py::test_a_restored_run_takes_the_same_next_step_to_the_last_bit",
+        ERROR + "[during-4-error0-step-00000003]",
         "minvenus.train.checkpoint:restore",
         "trained.items():\n        parameter_state",
         "{}.items():\n        parameter_state",
