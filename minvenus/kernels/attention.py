@@ -12,8 +12,6 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 
-from minvenus.kernels.checks import check_attention
-
 # Devices that run Triton kernels, here and in paged.py. Tests add "cpu", for Triton's interpreter.
 TRITON_DEVICES = {"cuda"}
 
@@ -39,7 +37,7 @@ def attention_reference(q, k, v, cu_seqlens):
             weights = scores.softmax(dim=-1)
             row = torch.einsum("hj,jhd->hd", weights, values)
             rows.append(row.to(q.dtype))
-    return torch.stack(rows) if rows else torch.empty_like(q)
+    return torch.stack(rows)
 
 
 def attention_torch(q, k, v, cu_seqlens):
@@ -52,7 +50,7 @@ def attention_torch(q, k, v, cu_seqlens):
         qs, ks, vs = (x.transpose(0, 1)[None] for x in qkv)                    # [1, heads, L, D]
         out = F.scaled_dot_product_attention(qs, ks, vs, is_causal=True, enable_gqa=True)
         outputs.append(out[0].transpose(0, 1))
-    return torch.cat(outputs) if outputs else torch.empty_like(q)
+    return torch.cat(outputs)
 
 
 def attention_triton(q, k, v, cu_seqlens, max_seqlen=None):
@@ -63,9 +61,7 @@ def attention_triton(q, k, v, cu_seqlens, max_seqlen=None):
     if not 16 <= q.shape[2] <= 128:
         raise ValueError(f"the Triton kernels take a head_dim from 16 to 128, got {q.shape[2]}")
     if max_seqlen is None:
-        max_seqlen = max(cu_seqlens.diff().tolist(), default=0)
-    if max_seqlen == 0:
-        return q * 1.0                                       # no tokens; still part of the graph
+        max_seqlen = int(cu_seqlens.diff().max())
     # imported here: triton does not exist everywhere
     from minvenus.kernels.attention_triton import PackedAttention
 
@@ -82,3 +78,14 @@ def attention(q, k, v, cu_seqlens, max_seqlen=None):
     if uses_triton(q.device):
         return attention_triton(q, k, v, cu_seqlens, max_seqlen)
     return attention_torch(q, k, v, cu_seqlens)
+
+
+def check_attention(q, k, v, cu_seqlens):
+    """Shapes only: values would have to be fetched from the device."""
+    tokens, heads, channels = q.shape
+    kv_heads = k.shape[1]
+    k_fits = k.shape == (tokens, kv_heads, channels) and heads % kv_heads == 0
+    if not k_fits or v.shape != k.shape or cu_seqlens.dim() != 1:
+        inputs = q, k, v, cu_seqlens
+        raise ValueError("need q [N, H, D], k and v [N, K, D] with H a multiple of K, "
+                         f"cu_seqlens [S + 1]; got {[list(x.shape) for x in inputs]}")

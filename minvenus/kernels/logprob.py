@@ -16,7 +16,6 @@ Shapes: N positions, d channels, V vocabulary.
 
 import torch
 
-from minvenus.kernels.checks import check_logprobs
 from minvenus.kernels.linear import onednn_product, uses_onednn
 
 # Logits held at once when no chunk is given: 256 MiB in float32, 441 tokens of Qwen3's vocabulary.
@@ -50,6 +49,18 @@ def token_logprobs(hidden, weight, targets, temperature=1.0, chunk=None, entropy
     logp, entropies = ChunkedLogprob.apply(
         hidden, weight, targets, float(temperature), chunk, entropy)
     return (logp, entropies) if entropy else logp
+
+
+def check_logprobs(hidden, weight, targets, temperature):
+    same_type = hidden.dtype == weight.dtype and targets.dtype == torch.int64
+    weight_fits = hidden.dim() == 2 and weight.shape[1:] == hidden.shape[1:]
+    if not same_type or not weight_fits or targets.shape != hidden.shape[:1]:
+        inputs = ", ".join(f"{list(x.shape)} {x.dtype}" for x in (hidden, weight, targets))
+        raise ValueError("need hidden [N, d] and weight [V, d] of one dtype, targets [N] int64; "
+                         f"got {inputs}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be > 0, got {temperature}; "
+                         "greedy decoding has no log-probs to train on")
 
 
 def accumulator(x):

@@ -23,7 +23,6 @@ import torch
 import torch.nn.functional as F
 
 from minvenus.kernels.attention import uses_triton
-from minvenus.kernels.checks import check_paged_attention
 
 MASK_NUMBERS = 2**22      # most numbers in the mask of one call: 16 MiB in float32
 
@@ -118,3 +117,16 @@ def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries, longe
     longest = longest or (int(cu_queries.diff().max()), int(lengths.max()))
     return paged_attention_triton(
         q, k_pages, v_pages, block_table, lengths, cu_queries, longest)
+
+
+def check_paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries):
+    """Shapes only: values would have to be fetched from the device."""
+    kv_heads, channels = k_pages.shape[2:]
+    q_fits = q.shape[2] == channels and q.shape[1] % kv_heads == 0
+    table_fits = block_table.shape[:1] == lengths.shape and cu_queries.shape == (len(lengths) + 1,)
+    if not q_fits or not table_fits or v_pages.shape != k_pages.shape:
+        inputs = q, k_pages, v_pages, block_table, lengths, cu_queries
+        raise ValueError(
+            "need q [N, H, D], k_pages and v_pages [P, page, K, D] with H a multiple of K, "
+            "block_table [S, pages], lengths [S] and cu_queries [S + 1]; "
+            f"got {[list(x.shape) for x in inputs]}")

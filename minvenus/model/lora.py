@@ -17,7 +17,6 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from minvenus.config import read_json
 from minvenus.files import write_json
 from minvenus.kernels.linear import linear
 from minvenus.model.qwen3 import MLP, Attention, Qwen3
@@ -102,7 +101,7 @@ def base_of(model: Qwen3) -> Qwen3:
     return base.requires_grad_(False)
 
 
-# ------------------------------------------------------------------- files; weights.py loads them
+# ---------------------------------------------------------------------------------------- files
 
 
 def adapter_tensors(model: Qwen3) -> dict[str, Tensor]:
@@ -114,12 +113,10 @@ def adapter_tensors(model: Qwen3) -> dict[str, Tensor]:
     return tensors
 
 
-def save_adapter(model: Qwen3, folder: Path, gathered: dict[str, Tensor] | None) -> None:
-    """`gathered` has the tensors of a model that is split over processes."""
-    tensors = adapter_tensors(model)
-    if gathered:
-        tensors = {name: gathered[name] for name in tensors}
+def save_adapter(model: Qwen3, folder: Path, tensors: dict[str, Tensor]) -> None:
+    """`tensors` has those of adapter_tensors, gathered if the model is split over processes."""
     folder.mkdir()
+    tensors = {name: tensors[name] for name in adapter_tensors(model)}
     save_file(tensors, folder / TENSORS, metadata={"format": "pt"})
 
     settings = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "lora_alpha": ALPHA, "bias": "none"}
@@ -127,9 +124,3 @@ def save_adapter(model: Qwen3, folder: Path, gathered: dict[str, Tensor] | None)
         settings["r"] = len(adapter.lora_A)
     settings["target_modules"] = sorted({name.split(".")[-1] for name in adapters(model)})
     write_json(folder / SETTINGS, settings)
-
-
-def adapter_rank(checkpoint: Path) -> int:
-    """The rank of the adapter in a checkpoint's folder; 0 where there is none."""
-    path = checkpoint / "adapter" / SETTINGS
-    return read_json(path)["r"] if path.is_file() else 0

@@ -2,7 +2,7 @@
 
     config.json   agent.json (agent/prompt.py)
     tokenizer.json and what others need beside it (text/companions.py)
-    model.safetensors,  or
+    model.safetensors, which is what is saved; loaded is also
     model-00001-of-0000n.safetensors ... and model.safetensors.index.json
     adapter/      of a model with adapters, whose weights are saved merged (lora.py)
 
@@ -31,7 +31,6 @@ from minvenus.model.qwen3 import Qwen3
 TINY_BASE = Path(__file__).parents[1] / "tiny_base"         # made by `make base`
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-WEIGHT_FILE = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors(\.index\.json)?")
 PLAIN_NAME = re.compile(r"[\w.-]+\.safetensors")
 DTYPES = ("F64", "F32", "F16", "BF16")
 PIECE = 2**23                # bytes read at a time, at most
@@ -182,13 +181,10 @@ def read_tensors(stored: dict[str, Stored], tensors: Mapping[str, Tensor]) -> No
         for start in range(0, len(rows), step):
             piece = rows[start:start + step]
             place = first + start
-            try:
-                with safe_open(path, "pt") as file:
-                    values = file.get_slice(name)[place:place + len(piece)]
-                    finite = torch.stack(values.aminmax()).isfinite().all()
-                    piece.copy_(values)
-            except (OSError, SafetensorError) as error:
-                raise ConfigError(f"{path} changed while it was read: {error}") from None
+            with safe_open(path, "pt") as file:
+                values = file.get_slice(name)[place:place + len(piece)]
+                finite = torch.stack(values.aminmax()).isfinite().all()
+                piece.copy_(values)
             if not finite:
                 raise ConfigError(f"{path}: {name} has numbers that are not finite (NaN or "
                                   "infinity): the file is damaged, take it from an earlier copy")
@@ -207,30 +203,19 @@ def local_rows(tensor: Any) -> tuple[Tensor, int]:
     return tensor.to_local(), min(len(tensor), share * mesh.get_local_rank())
 
 
-def load_adapter(model: Qwen3, folder: Path) -> None:
-    """Fill the adapters of a model from a checkpoint's folder `adapter`."""
-    tensors = lora.adapter_tensors(model)
-    stored = read_header(folder / lora.TENSORS)
-    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-    if shapes != {name: entry.shape for name, entry in stored.items()}:
-        rank = lora.adapter_rank(folder.parent)
-        raise ConfigError(f"{folder} holds an adapter of rank {rank}, which does not fit")
-    read_tensors(stored, tensors)
-
-
 # ---------------------------------------------------------------------------------------- saving
 
 
 def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path | dict] | None = None,
-         shard_bytes=5 * 10**9, tensors: dict[str, Tensor] | None = None) -> None:
+         tensors: dict[str, Tensor] | None = None) -> None:
     """Write a folder that `load` and transformers read, in the model's own type.
 
     It replaces a checkpoint that is there. `tokenizer_files` maps a name in the folder to the file
-    that is copied there, or to the JSON object that is written. A tensor larger than `shard_bytes`
-    has a file of its own. `tensors` are those of `saved_tensors`, gathered, for a model that is
-    split over processes.
+    that is copied there, or to the JSON object that is written. `tensors` are those of
+    `saved_tensors`, for a model that is split over processes: gathered.
     """
     files = tokenizer_files or {}
+    tensors = tensors or {name: tensor.cpu() for name, tensor in saved_tensors(model)}
     kind = str(model.head_weight.dtype).removeprefix("torch.")
     config = model.config.to_hf() | {"dtype": kind, "torch_dtype": kind}       # new, old key
     with replaced_folder(folder) as new:
@@ -240,7 +225,8 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path | dict] | None
                 write_json(new / name, file)
             else:
                 shutil.copyfile(file, new / name)
-        write_tensors(model, new, shard_bytes, tensors)
+        plain = {name: tensors[name].contiguous() for name in plain_shapes(model)}
+        save_file(plain, new / SINGLE, metadata={"format": "pt"})      # transformers reads this
         if lora.adapters(model):
             lora.save_adapter(model, new / "adapter", tensors)
         write_json(new / "config.json", config)
@@ -250,42 +236,15 @@ def save(model: Qwen3, folder, tokenizer_files: Mapping[str, Path | dict] | None
 
 def check_save(folder: Path, tokenizer_files: Mapping[str, Path | dict]) -> None:
     """Refuse to delete anything but a checkpoint: a home or run folder given by mistake."""
-    present = sorted(os.listdir(folder)) if folder.exists() else []
-    replaced = {"config.json", "adapter", *tokenizer_files}
-    lost = [name for name in present if name not in replaced and not WEIGHT_FILE.fullmatch(name)]
+    present = set(os.listdir(folder)) if folder.exists() else set()
+    lost = present - {"config.json", SINGLE, "adapter", *tokenizer_files}
     if lost:
         raise ConfigError(f"saving replaces the whole of {folder} and would delete "
-                          f"{', '.join(lost)}: choose another, or give them as tokenizer_files")
+                          f"{', '.join(sorted(lost))}: choose another folder")
 
 
 def saved_tensors(model: Qwen3) -> Iterator[tuple[str, Tensor]]:
-    """What `save` writes, one after the other, for a model that is split over processes."""
+    """What `save` writes, one after the other."""
     for name in plain_shapes(model):
         yield name, lora.plain_weight(model, name)
     yield from lora.adapter_tensors(model).items()
-
-
-def write_tensors(model: Qwen3, folder: Path, shard_bytes: int,
-                  gathered: dict[str, Tensor] | None) -> None:
-    shards: list[list[str]] = [[]]               # the names of each file's tensors
-    total = used = 0
-    for name in plain_shapes(model):
-        size = model.get_parameter(name).nbytes
-        if shards[-1] and used + size > shard_bytes:
-            shards.append([])
-            used = 0
-        shards[-1].append(name)
-        used += size
-        total += size
-
-    weight_map: dict[str, str] = {}
-    for number, names in enumerate(shards, start=1):
-        file = f"model-{number:05}-of-{len(shards):05}.safetensors" if len(shards) > 1 else SINGLE
-        tensors = {}
-        for name in names:
-            tensor = gathered[name] if gathered else lora.plain_weight(model, name)
-            tensors[name] = tensor.cpu().contiguous()
-            weight_map[name] = file
-        save_file(tensors, folder / file, metadata={"format": "pt"})     # transformers reads this
-    if len(shards) > 1:
-        write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": weight_map})

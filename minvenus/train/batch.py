@@ -14,7 +14,7 @@ right_pages[i]    how many right pages its question has; None where that is not 
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
 
@@ -174,8 +174,8 @@ def pack_stats(loss: Tensor, entropies: Tensor, inputs: LossInputs, config: Loss
     gaps = (logprobs - old_logprobs).abs()
     log_ratio = log_ratios(logprobs, old_logprobs)
     ratios = log_ratio.exp()
+    unclipped = -advantages * ratios
     losses = policy_losses(logprobs, old_logprobs, advantages, config)
-    clipped = policy_losses(logprobs, old_logprobs, advantages, replace(config, dual_clip=None))
 
     stats = {
         "loss": loss,
@@ -190,8 +190,8 @@ def pack_stats(loss: Tensor, entropies: Tensor, inputs: LossInputs, config: Loss
         "approx_kl": -log_ratio.sum(),
         "ratio_min": ratios.min(),
         "ratio_max": ratios.max(),
-        "clip_fraction": (clipped > -advantages * ratios).sum(),
-        "dual_clip_fraction": (losses < clipped).sum(),
+        "clip_fraction": (losses > unclipped).sum(),
+        "dual_clip_fraction": (losses < unclipped).sum(),
     }
     numbers = torch.stack([x.double() for x in stats.values()])
     return dict(zip(stats, numbers.tolist(), strict=True))     # the one wait for the device

@@ -33,7 +33,7 @@ from minvenus.files import (
     write_text,
 )
 from minvenus.model import weights
-from minvenus.model.lora import adapter_rank, adapters, add_adapters
+from minvenus.model.lora import TENSORS, adapter_tensors, adapters, add_adapters
 from minvenus.model.precision import PRECISION, device_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder, start_model
@@ -58,11 +58,6 @@ def load_start(config) -> tuple[Qwen3, Tokenizer]:
     use_device(device)
     check_memory(config, size())
     folder = start_folder(config.model)
-    rank = adapter_rank(folder) if folder else 0
-    if config.lora_rank and rank not in (0, config.lora_rank):
-        raise ConfigError(f"{folder} was trained with an adapter of rank {rank}, --lora-rank is "
-                          f"{config.lora_rank}: use {rank}, or remove its folder adapter to begin "
-                          "a new one on the merged weights")
 
     # a GPU would not say which id has no row: so every id of the tokenizer has one
     tokenizer = Tokenizer.from_file(folder or TINY)
@@ -111,7 +106,7 @@ def save(run: Path, state: dict, model: Qwen3, optimizer: Optimizer, tokenizer_f
         for key, value in optimizer.state.get(parameter, {}).items():
             moments[f"{name}.{key}"] = value
     moments = whole_tensors(moments.items())
-    model_tensors = whole_tensors(weights.saved_tensors(model)) if size() > 1 else None
+    model_tensors = whole_tensors(weights.saved_tensors(model))
 
     def write() -> None:
         with replaced_folder(folder) as new:
@@ -177,7 +172,8 @@ def restore(folder: Path, model: Qwen3, optimizer: Optimizer) -> dict:
                           f"{folder.parents[1] / 'latest'}") from None
 
     if adapters(model):                      # the weights beside them are those of the start
-        weights.load_adapter(model, folder / "model" / "adapter")
+        stored = weights.read_header(folder / "model" / "adapter" / TENSORS)
+        weights.read_tensors(stored, adapter_tensors(model))
     else:
         weights.read_tensors(stored, model.state_dict())
 

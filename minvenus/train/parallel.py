@@ -27,7 +27,6 @@ from torch import Tensor
 from minvenus.config import ConfigError
 from minvenus.model.precision import precision_of, whole
 from minvenus.model.qwen3 import Qwen3
-from minvenus.train.settings import IGPOConfig, SFTConfig
 
 T = TypeVar("T")
 LONGEST_WAIT = timedelta(days=2)         # for the slowest rank: it may still be rolling out
@@ -48,14 +47,6 @@ def use_device(device: str) -> None:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
 
 
-def check_ranks(config: SFTConfig | IGPOConfig) -> None:
-    """Refuse more processes than a step has questions or trajectories."""
-    setting = "questions" if isinstance(config, IGPOConfig) else "batch"
-    count = getattr(config, setting)
-    if count < size():
-        raise ConfigError(f"{size()} processes need --{setting} of at least {size()}, not {count}")
-
-
 # --------------------------------------------------------------------------- beginning and end
 
 
@@ -66,7 +57,7 @@ def processes() -> Iterator[None]:
     Rank 0 alone prints. An error that comes to all ranks is printed by rank 0, an error of one
     rank by that rank; the others, which fail because it is gone, print nothing.
     """
-    if started_processes() == 1:
+    if not dist.is_torchelastic_launched():
         yield
         return
 
@@ -92,17 +83,6 @@ def processes() -> Iterator[None]:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)                  # gloo's threads can abort an interpreter that ends as usual
-
-
-def started_processes() -> int:
-    """How many processes torchrun has started; some schedulers set WORLD_SIZE without it."""
-    count = os.environ.get("WORLD_SIZE", "1")
-    if count == "1":
-        return 1
-    if not count.isdigit() or "MASTER_PORT" not in os.environ:
-        raise ConfigError(f"WORLD_SIZE is {count!r}, but torchrun has not started this process: "
-                          "unset WORLD_SIZE, or start the script with torchrun")
-    return int(count)
 
 
 def leave_later(code) -> NoReturn:
@@ -218,9 +198,7 @@ def shard(model: Qwen3) -> Qwen3:
 
 
 def whole_tensors(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    """The whole tensors by name, gathered one by one into rank 0's memory; {} on other ranks."""
-    if size() == 1:
-        return dict(tensors)
+    """The whole tensors by name, one by one into rank 0's memory; {} on other ranks."""
     gathered = {}
     for name, tensor in tensors:
         full = whole(tensor)

@@ -40,8 +40,8 @@ from minvenus.flags import save_config
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder
 from minvenus.train import checkpoint
-from minvenus.train.optim import Diverged
-from minvenus.train.parallel import check_ranks, everywhere, failed_alone, on_rank_0, together
+from minvenus.train.parallel import everywhere, failed_alone, on_rank_0, together
+from minvenus.train.update import Diverged
 
 # What a resumed run may change: settings of memory, speed and reports, none of what is learned.
 MAY_CHANGE = {
@@ -63,13 +63,12 @@ def open_run(name: str, config, may_change: set[str] = MAY_CHANGE) -> Iterator["
     with ExitStack() as stack:
         on_rank_0(stack.enter_context, claimed(config.out, "training"))
         on_rank_0(check_resume, config, may_change)
-        check_ranks(config)
         run = Run(name, config)
         try:
             yield run
         except (Exception, KeyboardInterrupt) as error:
             if run.done:
-                run.files.progress.end()     # what is printed next starts a new line
+                run.progress.end()           # what is printed next starts a new line
                 if run.whole and failed_alone() is None:
                     with suppress(OSError):  # of a full disk: the first error has said so
                         run.save()
@@ -107,6 +106,8 @@ class Run:
         self.name = name
         self.config = config
         self.folder = Path(config.out)
+        self.metrics = self.folder / "metrics.jsonl"
+        self.timing = self.folder / "timing.jsonl"
         self.done = 0                        # steps so far
         self.whole = False                   # the weights are those after `done` steps
 
@@ -118,20 +119,23 @@ class Run:
         self.model, self.optimizer, self.tokenizer_files = model, optimizer, tokenizer_files
         start = on_rank_0(model_fingerprint, str(start_folder(self.config.model)))
         self.data = digest([data, start])
+        steps = self.config.steps
         done = self.resume()
-        self.files = StepFiles(self.name, self.folder, done, self.config.steps)
+        for path in (self.metrics, self.timing):
+            on_rank_0(cut_back, path, done)
+        self.progress = Progress(self.name, done, steps)
         self.done = done
         self.whole = True
 
         with stop_on_signals() as stop:
-            while self.done < self.config.steps and not any(everywhere(bool(stop))):
-                self.files.begin_step()
+            while self.done < steps and not any(everywhere(bool(stop))):
+                self.began = clock()
+                self.seconds: dict[str, float] = defaultdict(float)      # by phase
                 yield self.done + 1
             self.save()
-        if self.done < self.config.steps:
-            self.files.progress.end()
-            print(f"stopped after step {self.done} of {self.config.steps}; the same command goes "
-                  "on from there")
+        if self.done < steps:
+            self.progress.end()
+            print(f"stopped after step {self.done} of {steps}; the same command goes on from there")
 
     def resume(self) -> int:
         """Fill model and optimiser from the latest checkpoint; returns its step, 0 for none."""
@@ -143,14 +147,11 @@ class Run:
             raise ConfigError(f"{newest} was made with other data, another prompt, start model or "
                               f"judge than now (--data {self.config.data}): use the same, or "
                               "another --out")
-        if state["step"] > self.config.steps:
-            raise ConfigError(f"{newest} is after step {state['step']}, --steps is "
-                              f"{self.config.steps}: give as many or more, or another --out")
 
         settings_file = on_rank_0(save_config, self.config, self.folder)
         print(describe(self.model))
         print(f"settings    {changed_settings(self.config)}; all of them in {settings_file}")
-        finished = state["step"] == self.config.steps
+        finished = state["step"] >= self.config.steps
         ending = ", the last step: nothing is left to do" if finished else ""
         print(f"start       {newest or 'step 0'}{ending}", flush=True)
         return state["step"]
@@ -167,9 +168,12 @@ class Run:
         with self.phase("update"):
             yield
 
-    def phase(self, name: str):
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
         """`with run.phase(name):` measures the time of a part of the step."""
-        return self.files.phase(name)
+        start = clock()
+        yield
+        self.seconds[f"{name}_seconds"] += clock() - start
 
     @contextmanager
     def apart(self, name: str) -> Iterator[None]:
@@ -178,14 +182,20 @@ class Run:
             yield
 
     def log(self, step: int, numbers: dict) -> None:
-        """End the step with its line of metrics."""
-        self.files.end_step(step, numbers)
+        """End the step with its lines in both files."""
+        tokens = numbers["tokens"] + numbers.get("rollout_tokens", 0)
+        seconds = clock() - self.began
+        training = seconds - self.seconds.get("evaluation_seconds", 0.0)
+        timing = {**self.seconds, "seconds": seconds, "tokens_per_second": tokens / training}
+        on_rank_0(append, self.metrics, {"step": step} | numbers)
+        on_rank_0(append, self.timing, {"step": step} | timing)
+        self.progress.show(step, numbers, timing["tokens_per_second"])
         self.done = step
         self.whole = True
 
     def save(self) -> None:
         """A checkpoint of the last step. Its lines of metrics are on the disk before it."""
-        for path in (self.files.metrics, self.files.timing):
+        for path in (self.metrics, self.timing):
             on_rank_0(sync, path)
         state = {"step": self.done, "data": self.data}
         newest = checkpoint.save(
@@ -209,36 +219,6 @@ def changed_settings(config) -> str:
 
 
 # --------------------------------------------------------------------------- the files of steps
-
-
-class StepFiles:
-    """metrics.jsonl and timing.jsonl, written by rank 0, and the progress line."""
-
-    def __init__(self, name: str, folder: Path, done: int, steps: int):
-        self.metrics = folder / "metrics.jsonl"
-        self.timing = folder / "timing.jsonl"
-        for path in (self.metrics, self.timing):
-            on_rank_0(cut_back, path, done)
-        self.progress = Progress(name, done, steps)
-
-    def begin_step(self) -> None:
-        self.began = clock()
-        self.seconds: dict[str, float] = defaultdict(float)      # by phase
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        start = clock()
-        yield
-        self.seconds[f"{name}_seconds"] += clock() - start
-
-    def end_step(self, step: int, numbers: dict) -> None:
-        tokens = numbers["tokens"] + numbers.get("rollout_tokens", 0)
-        seconds = clock() - self.began
-        training = seconds - self.seconds.get("evaluation_seconds", 0.0)
-        timing = {**self.seconds, "seconds": seconds, "tokens_per_second": tokens / training}
-        on_rank_0(append, self.metrics, {"step": step} | numbers)
-        on_rank_0(append, self.timing, {"step": step} | timing)
-        self.progress.show(step, numbers, timing["tokens_per_second"])
 
 
 def clock() -> float:

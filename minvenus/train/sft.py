@@ -2,10 +2,14 @@
 
     L = sum_k w_k * -log p(x_k)                                       trained tokens k   [P eq.1]
 
+    lr(k) = peak * k / warm-up                             for the first steps, k = 1, 2, ...
+    lr(k) = peak * (1 + cos(pi * (k - 1 - warm-up) / (steps - warm-up))) / 2       after them
+
 The weights w (igpo/loss.py) count the whole step, so the losses of its packs add up.
 """
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -15,10 +19,10 @@ from minvenus.config import ConfigError
 from minvenus.igpo.loss import token_weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example
-from minvenus.train.optim import optimizer_step
 from minvenus.train.pack import pack_logprobs, rank_packs
 from minvenus.train.parallel import gather
 from minvenus.train.settings import SFTConfig
+from minvenus.train.update import optimizer_step
 
 # ---------------------------------------------------------------------------------------- data
 
@@ -49,6 +53,14 @@ def example_digest(example: Example) -> bytes:
 
 
 # -------------------------------------------------------------------------------------- update
+
+
+def learning_rate(step: int, steps: int, peak: float, warmup: int) -> float:
+    """The rate of step 1, 2, ... `steps`."""
+    if step <= warmup:
+        return peak * (step / warmup)
+    done = (step - 1 - warmup) / max(1, steps - warmup)
+    return peak * 0.5 * (1.0 + math.cos(math.pi * done))
 
 
 def sft_losses(model: Qwen3, examples: list[Example], config: SFTConfig) -> Iterator[Tensor]:

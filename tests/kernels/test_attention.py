@@ -13,7 +13,8 @@ from minvenus.kernels.attention import attention, attention_reference, attention
 from tests.kernels.cases import packed
 from tests.kernels.memory import peak_above
 
-lengths = st.lists(st.sampled_from([0, 1, 2, 16, 17]) | st.integers(0, 40), min_size=1, max_size=4)
+sizes = st.sampled_from([0, 1, 2, 16, 17]) | st.integers(0, 40)
+lengths = st.lists(sizes, min_size=1, max_size=4).filter(sum)
 heads = st.sampled_from([(1, 1), (2, 1), (4, 2), (4, 1), (8, 1), (6, 2)])
 
 
@@ -47,9 +48,6 @@ def test_query_heads_read_the_kv_head_of_their_group():
 @given(lengths, heads, st.sampled_from([16, 20, 32]), st.integers(0, 2**16))
 def test_the_torch_path_is_the_definition_and_so_are_its_gradients(lengths, heads, channels, seed):
     case = packed(lengths, *heads, channels, seed)
-    if not sum(lengths):
-        assert attention(*case).shape == case[0].shape
-        return
     definition = with_gradients(attention_reference, *case)
     for ours, theirs in zip(with_gradients(attention, *case), definition, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -58,11 +56,11 @@ def test_the_torch_path_is_the_definition_and_so_are_its_gradients(lengths, head
 def test_wrong_arguments_are_refused_with_the_numbers():
     q, k, v, cu = packed([5], 4, 2, 16)
     for wrong, message in (
-        ((q, k[:, :1].expand(5, 3, 16), v, cu), r"got \[5, 4, 16\], k \[5, 3, 16\]"),
-        ((q, k[:4], v[:4], cu), r"k \[4, 2, 16\]"),
-        ((q, k, v[:, :1], cu), r"v \[5, 1, 16\]"),
-        ((q, k[..., :8], v[..., :8], cu), r"k \[5, 2, 8\]"),
-        ((q, k, v, cu[None]), r"cu_seqlens \[1, 2\]"),
+        ((q, k[:, :1].expand(5, 3, 16), v, cu), r"got \[\[5, 4, 16\], \[5, 3, 16\]"),
+        ((q, k[:4], v[:4], cu), r"\[5, 4, 16\], \[4, 2, 16\]"),
+        ((q, k, v[:, :1], cu), r"\[5, 2, 16\], \[5, 1, 16\]"),
+        ((q, k[..., :8], v[..., :8], cu), r"\[5, 4, 16\], \[5, 2, 8\]"),
+        ((q, k, v, cu[None]), r"\[1, 2\]\]"),
     ):
         with pytest.raises(ValueError, match=message):
             attention(*wrong)

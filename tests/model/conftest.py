@@ -2,7 +2,7 @@ import pytest
 
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import save
-from tests.model.checkpoints import TIED
+from tests.model.checkpoints import TIED, split_files
 
 
 @pytest.fixture
@@ -13,5 +13,5 @@ def single(tmp_path):
 
 @pytest.fixture
 def sharded(tmp_path):
-    save(Qwen3(TIED), tmp_path / "sharded", shard_bytes=8_000)
-    return tmp_path / "sharded"
+    save(Qwen3(TIED), tmp_path / "sharded")
+    return split_files(tmp_path / "sharded")

@@ -7,11 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from minvenus.config import ConfigError
 from minvenus.engine import Engine, Sampling
 from minvenus.model import weights
 from minvenus.model.lora import (
-    adapter_rank,
     adapters,
     add_adapters,
     base_of,
@@ -176,9 +174,8 @@ def test_the_base_beside_the_adapters_shares_its_tensors_and_runs_in_the_engine(
 def test_a_saved_folder_holds_the_merged_weights_and_the_adapter(tmp_path):
     base, model = adapted(trained=True, rank=3)
     folder = tmp_path / "model"
-    weights.save(model, folder, shard_bytes=4000)
+    weights.save(model, folder)
     torch.testing.assert_close(logprobs(weights.load(folder)), logprobs(model), rtol=0, atol=1e-5)
-    assert adapter_rank(folder) == 3 and adapter_rank(tmp_path) == 0
     settings = json.loads((folder / "adapter" / "adapter_config.json").read_text())
     kinds = ["down", "gate", "k", "o", "q", "up", "v"]
     assert settings == {
@@ -192,19 +189,8 @@ def test_a_saved_folder_holds_the_merged_weights_and_the_adapter(tmp_path):
     stored = load_file(folder / "adapter" / "adapter_model.safetensors")
     b = stored["base_model.model.model.layers.1.mlp.up_proj.lora_B.weight"]
     assert b.shape == (37, 3) and len(stored) == 2 * 14
-    _, again = adapted()
-    weights.load_adapter(again, folder / "adapter")
-    assert torch.equal(logprobs(again), logprobs(model))
     weights.save(base, folder)
     assert not (folder / "adapter").exists(), "an adapter goes with the weights it belonged to"
-
-
-def test_an_adapter_of_another_rank_or_shape_does_not_load(tmp_path):
-    _, model = adapted(rank=3)
-    weights.save(model, tmp_path / "model")
-    _, other = adapted(rank=4)
-    with pytest.raises(ConfigError, match="adapter of rank 3"):
-        weights.load_adapter(other, tmp_path / "model" / "adapter")
 
 
 @NEEDS_TRANSFORMERS

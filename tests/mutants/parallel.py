@@ -9,7 +9,10 @@ COPY = (
     "train/test_precision.py::"
     "test_as_on_a_gpu_the_engine_has_a_bfloat16_copy_that_follows_the_master_weights"
 )
-GROUP = "train/test_parallel.py::test_the_rollouts_of_a_question_stay_on_one_rank"
+GROUP = (
+    "train/test_parallel.py::"
+    "test_a_run_in_two_processes_has_the_rollouts_and_advantages_of_one[3-current-3]"
+)
 ERROR = "train/test_parallel.py::test_an_error_of_one_rank_comes_to_all_with_what_it_says"
 FILES = (
     "train/test_parallel.py::"

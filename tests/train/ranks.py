@@ -81,6 +81,7 @@ def fork(rank: int, count: int, port: int, function: Callable, printed: Path, re
             "MASTER_PORT": str(port),
             "MASTER_ADDR": "localhost",
             "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_RUN_ID": "test",
         }
         with one_line_errors("script.py"), processes():
             result.write_bytes(pickle.dumps(function()))

@@ -1,9 +1,7 @@
 """Two processes give what one gives: the same rollouts and advantages, gradients to rounding; also
 where their shares differ, and where one has nothing to do."""
 
-from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,15 +18,12 @@ from minvenus.model.precision import PRECISION
 from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
 from minvenus.sft.dataset import Example
-from minvenus.train import checkpoint, parallel
-from minvenus.train import run as running
-from minvenus.train.optim import adamw
+from minvenus.train import checkpoint
 from minvenus.train.pack import make_packs, rank_packs
 from minvenus.train.parallel import gather, on_rank_0, rank, shard, share, together, whole
 from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.train.sft import sft_step, validation_loss
-from minvenus.train.update import Row, train_on, with_reference
-from minvenus.types import Question
+from minvenus.train.update import Row, adamw, train_on, with_reference
 from tests.train.igpo_runs import small_igpo, small_web, with_gate
 from tests.train.ranks import on_ranks
 from tests.train.runs import SMALL, content, examples, lively_model
@@ -115,35 +110,6 @@ def test_an_error_of_one_rank_comes_to_all_with_what_it_says():
         and first[1][1].startswith("rank 1: Traceback")
         and "it broke" in first[1][1]
     )
-
-
-def test_the_rollouts_of_a_question_stay_on_one_rank(monkeypatch):
-    questions = [(name, Question(name, "?", ["!"])) for name in "abc"]
-
-    class Loop(nullcontext):
-        def add(self, question, tools, n, *, name, step, max_turns):
-            assert step == 6, "random streams count steps from 0"
-            self.episodes += [SimpleNamespace(name=name) for _ in range(n)]
-            return self.episodes[-n:]
-
-        def run(self):
-            yield self.episodes
-
-    source = SimpleNamespace(
-        of_step=lambda step: questions, tools_for=None, max_turns=lambda question: None
-    )
-
-    def groups_of(number):
-        monkeypatch.setattr(parallel, "rank", lambda: number)
-        loop = Loop()
-        loop.episodes = []
-        [episodes] = train_igpo.rollouts(loop, source, 7, 4)
-        return [(episode.name, episode.group) for episode in episodes]
-
-    every = [(name, group) for group, name in enumerate("abc") for _ in range(4)]
-    assert groups_of(0) == every
-    monkeypatch.setattr(parallel, "size", lambda: 2)
-    assert [groups_of(0), groups_of(1)] == [every[:4] + every[8:], every[4:8]]
 
 
 # ---------------------------------------------------------------------------------------- gradients
@@ -306,9 +272,8 @@ def sampled_run(out, monkeypatch, **changes) -> tuple[IGPOConfig, list]:
 def test_a_run_in_two_processes_has_the_rollouts_and_advantages_of_one(
     questions, policy, lora_rank, tmp_path, monkeypatch
 ):
-    """Of three questions one rank has two, of one question a rank has none (a run of its own would
-    be refused), nor has it any of the one that is held out."""
-    monkeypatch.setattr(running, "check_ranks", lambda *_: None)
+    """Of three questions one rank has two, of one question a rank has none, nor has it any of the
+    one that is held out."""
     config, kept = sampled_run(
         tmp_path / "one",
         monkeypatch,

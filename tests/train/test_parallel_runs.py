@@ -1,4 +1,4 @@
-"""Runs in two processes from their start to their end: refusals, checkpoints, signals, failures,
+"""Runs in two processes from their start to their end: checkpoints, signals, failures,
 torchrun itself."""
 
 import os
@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 
@@ -16,13 +16,11 @@ import pytest
 import train_igpo
 import train_sft
 from minvenus import setup
-from minvenus.config import ConfigError
 from minvenus.evaluation import questions as question_files
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
 from minvenus.tools.base import TooManyFailures
 from minvenus.train import parallel
 from minvenus.train.parallel import rank
-from minvenus.train.settings import SFTConfig
 from tests.train.igpo_runs import small_igpo, small_web
 from tests.train.ranks import on_ranks, ranks_that_end
 from tests.train.runs import ROOT, content, signalled, small_config, write_inputs
@@ -168,33 +166,6 @@ def test_a_second_run_in_the_folder_is_refused_once(inputs, tmp_path):
     with claimed(config.out, "training"):
         codes, printed, _ = ranks_that_end(2, lambda: train_sft.main(config))
     assert codes == [2, 2] and "another process is training" in printed[0] and printed[1] == ""
-
-
-# ----------------------------------------------------------------------------------------- refusals
-
-
-def test_more_processes_than_questions_are_refused_at_once_by_rank_0(tmp_path, monkeypatch):
-    monkeypatch.setattr(train_igpo, "load_start", lambda config: pytest.fail("a model is loaded"))
-    codes, printed, _ = ranks_that_end(3, lambda: train_igpo.main(igpo(tmp_path, questions=2)))
-    message = "script.py: 3 processes need --questions of at least 3, not 2\n"
-    assert codes == [2, 2, 2] and printed == [message, "", ""]
-
-
-@pytest.mark.parametrize(("batch", "ranks", "fits"), [(2, 2, True), (2, 3, False)])
-def test_sft_needs_a_trajectory_for_every_process(batch, ranks, fits, monkeypatch):
-    monkeypatch.setattr(parallel, "size", lambda: ranks)
-    with nullcontext() if fits else pytest.raises(ConfigError, match="--batch of at least 3"):
-        parallel.check_ranks(SFTConfig(batch=batch))
-
-
-@pytest.mark.parametrize(("size", "other"), [("2", "HOME"), ("abc", "MASTER_PORT")])
-def test_a_world_size_without_torchrun_is_one_clear_line(size, other, monkeypatch):
-    monkeypatch.delenv("MASTER_PORT", raising=False)
-    monkeypatch.setenv("WORLD_SIZE", size)
-    monkeypatch.setenv(other, "29500")
-    words = f"WORLD_SIZE is '{size}', but torchrun has not started this process"
-    with pytest.raises(ConfigError, match=words), parallel.processes():
-        pass
 
 
 # ----------------------------------------------------------------------------------------- torchrun
