@@ -134,18 +134,13 @@ def normalised(messages: list[dict], counts: Counter) -> list[dict]:
             text = rewrite.first_call_turn(rewrite.lower_tags(turn["content"]))
             observation = rewrite.wrapped_observation(following["content"])
             if text:
-                pairs += [with_content(turn, text), with_content(following, observation)]
+                pairs += [turn | {"content": text}, following | {"content": observation}]
     turns = agent_turns(middle)
     observations = len(middle) - turns
     counts["unreadable_tool_turns_removed"] = turns - len(pairs) // 2
     counts["unreadable_tool_response_turns_removed"] = observations - len(pairs) // 2
-    answered = with_content(last, answer) | {"role": "assistant"}
+    answered = {"role": "assistant", "content": answer}
     return [system, question | {"role": "user"}, *pairs, answered]
-
-
-def with_content(message: dict, text: str) -> dict:
-    """The message with another text. The raw one stays beside it, to count what was repaired."""
-    return message | {"content": text, "raw": message["content"]}
 
 
 # ------------------------------------------------------------------------ prune, rewrite and dedup
@@ -174,7 +169,6 @@ def clean_messages(messages: list[dict], counts: Counter) -> list[dict]:
                 continue
             if not (user_fault(text, i) or rewrite.is_wrapped(text)):
                 text = rewrite.wrapped_observation(text)
-        counts["messages_repaired"] += text != message.get("raw", message["content"])
         cleaned.append({"role": role, "content": text})
     return cleaned
 

@@ -11,7 +11,7 @@ import pytest
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
-from minvenus.evaluation.judge import WordGrader
+from minvenus.evaluation.answers import WordGrader
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.evaluation.results import default_folder, fixed_settings, graded, open_results
 from minvenus.settings import AgentConfig, EvalConfig
@@ -35,6 +35,8 @@ from tests.agent.scripted import (
 CONFIG = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5))
 FINGERPRINTS = {"questions": "q1", "system_prompt": "s1", "model": "m1"}
 ASKED = replace(QUESTION, answers=["hound", "cat"], source="web")  # any of its truths is right
+# two right pages, of which a rollout of these tests opens one
+SOURCE = SimpleNamespace(visits=lambda _: ([[["right"], ["wrong"]]], [2]))
 QUESTIONS = [Question(f"q{i}", f"Pet {i}?", ["cat"]) for i in range(4)]
 
 
@@ -47,7 +49,7 @@ def rollout_of(*turns, **more):
 
 
 def opened(folder, config=CONFIG, fingerprints=FINGERPRINTS):
-    return open_results(replace(config, out=str(folder)), fingerprints)
+    return open_results(replace(config, out=str(folder)), SOURCE, fingerprints)
 
 
 def lines_of(folder):
@@ -80,7 +82,7 @@ def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(
 ):
     rollout = rollout_of(*turns)
     with opened(tmp_path) as results:
-        added = results.add(3, rollout, 0.5)
+        added = results.add(3, rollout)
     [line] = lines_of(tmp_path)
     with opened(tmp_path) as again:
         assert again.runs == results.runs == {(QUESTION.id, 3): added}
@@ -297,11 +299,9 @@ def test_a_line_that_did_not_fit_the_disk_is_dropped_and_the_others_are_saved(
         raise OSError("no space left")
 
     monkeypatch.setattr(module, "sync", full)
-    monkeypatch.setattr(module, "right_share", lambda *_: 0.5)
     with pytest.raises(OSError, match="no space left"):
         collect(tmp_path, policy_for(lambda *_: answer()), runs(1)[:2], 2)
     assert [*saved(tmp_path)] == [("q1", 0)], "it ended in the same step"
-    assert lines_of(tmp_path)[0]["right_pages"] == 0.5
 
 
 def test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved(tmp_path):
