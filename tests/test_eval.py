@@ -32,7 +32,7 @@ from minvenus.sft.dataset import load
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher, demonstrations
-from tests.agent.scripted import TOKENIZER, all_threads_end, answer, policy_for, search, visit
+from tests.agent.scripted import TOKENIZER, answer, policy_for, search
 from tests.agent.test_remote import complete, scripted
 from tests.evaluation.local_judge import QUICK, grading
 from tests.scripts import exit_code
@@ -227,14 +227,6 @@ def test_the_results_of_an_evaluation_can_be_cleaned_for_training(follow):
 
 
 # ------------------------------------------------------------------------- files, endpoints, judges
-
-
-def test_a_file_of_questions_at_an_endpoint_with_documents(capsys):
-    write_documents()
-    with serve(scripted(search("Bob"), visit("bob.md"), answer("Cat."))) as server:
-        assert run(at(server, "--runs 2")) == 0
-    has(capsys.readouterr().out, "100.0 % [51.0, 100.0] of 8", "\n a ", "pass@2", "correct 50.0 %")
-    assert len(lines()) == 8 and all_threads_end()
 
 
 def endpoint(turns):

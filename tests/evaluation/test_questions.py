@@ -220,18 +220,6 @@ def test_all_questions_of_the_toy_web_can_be_taken_and_more_held_out_ones_are_re
         open_questions("toyweb", "toyweb", limit=257)
 
 
-def test_the_seed_decides_the_toy_web_and_the_order_of_training():
-    first, second = (replace(open_questions(None, "toyweb", seed), per_step=8) for seed in (1, 2))
-    assert first.held_out != second.held_out and first.fingerprint != second.fingerprint
-    names = [[name for name, _ in source.of_step(1)] for source in (first, second)]
-    assert names[0] != names[1] and len(names[0]) == 8
-
-
-def test_where_the_last_pet_is_asked_for_it_is_in_training_and_in_evaluation():
-    last = open_questions(None, "toyweb", asks="last", limit=4)
-    assert all(question.text.startswith("After ") for question in last.training + last.held_out)
-
-
 def test_the_toy_web_knows_its_right_pages_and_other_tools_are_closed():
     web = open_questions(None, "toyweb", hops=3)
     done = SimpleNamespace(question=web.held_out[0], turns=[])

@@ -92,6 +92,11 @@ def test_whatever_ends_a_thread_comes_to_who_waits_for_it():
         Call("tool", 5.0, raising(TimeoutError("its own")).search).result()
 
 
+def test_a_page_that_cannot_be_read_is_no_failure_of_the_tools():
+    for kind, fault in (("page", None), ("refused", None), ("http", "visit http")):
+        assert ToolResult("visit", failure=Failure(kind, "why")).fault == fault
+
+
 def test_the_run_stops_when_more_than_the_allowed_share_of_the_last_calls_failed():
     guard = FailureGuard(window=4)
     for failure in ("visit timeout", None, "visit timeout", None, "search http"):
