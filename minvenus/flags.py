@@ -136,4 +136,4 @@ def unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
     valid = [flag for action in parser._actions for flag in action.option_strings]
     nearest = difflib.get_close_matches(word.split("=")[0], valid, n=1)
     hint = f", did you mean {nearest[0]}?" if nearest else "."
-    return f"unknown flag or value {word!r}{hint} Valid flags: {' '.join(valid)}"
+    return f"unknown flag {word}{hint} Valid flags: {' '.join(valid)}"

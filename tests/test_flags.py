@@ -47,8 +47,8 @@ def test_every_kind_of_field_has_its_flag_and_comes_back_from_the_saved_file(tmp
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (["--step=" + "9" * 30], ["value '--step=9", "mean --steps?", "--no-shuffle"]),
-        (["stray"], ["unknown flag or value 'stray'. Valid flags: -"]),
+        (["--step=" + "9" * 30], ["unknown flag --step=9", "mean --steps?", "--no-shuffle"]),
+        (["stray"], ["unknown flag stray. Valid flags: -"]),
         (["--steps", "three"], ["--steps", "three"]),
         (["--steps", "0"], ["steps must be a whole number of at least 1, got 0"]),
         (["--learning-rate", "nan"], ["learning_rate must be a number, got nan"]),

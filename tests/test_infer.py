@@ -277,10 +277,7 @@ ENDPOINT = f"--api-base http://127.0.0.1:9/v1 --api-model m --model {TINY} --jso
         ("--model empty", "must hold either model.safetensors or"),
         ("--tools replay:nothing.db --question Who?", "nothing.db is no recording"),
         (f"--tools folder:{ROOT}/docs", "docs needs a --question"),
-        (
-            "--question Who?",
-            "its own questions only, train-0 to train-2047 and test-0 to test-255, not 'Who?'",
-        ),
+        ("--question Who?", "its own questions only, from test-0 to test-255, not 'Who?'"),
         ("--system-prompt nowhere.txt", "cannot be read from nowhere.txt"),
         (ENDPOINT, "the completion endpoint cannot be reached"),
         ("--max-context 100", "tokens max_context must be at least"),

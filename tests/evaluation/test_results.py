@@ -70,15 +70,15 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("turns", "numbers", "correct"),
+    ("turns", "numbers", "correct", "f1"),
     [
-        ([BROKEN, search(), visit(), answer()], (4, 1, 1, 1), True),
-        ([search()], (4, 1, 3, 0), False),
-        ([search(), answer("a dog")], (2, 0, 1, 0), False),
+        ([BROKEN, search(), visit(), answer()], (4, 1, 1, 1, 1 / 2), True, 1),
+        ([search()], (4, 1, 3, 0, 0), False, 0),
+        ([answer("a cat")], (1, 0, 0, 0, None), False, 2 / 3),
     ],
 )
 def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(
-    turns, numbers, correct, tmp_path
+    turns, numbers, correct, f1, tmp_path
 ):
     rollout = rollout_of(*turns)
     with opened(tmp_path) as results:
@@ -87,11 +87,11 @@ def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(
     with opened(tmp_path) as again:
         assert again.runs == results.runs == {(QUESTION.id, 3): added}
     assert replace(rollout_from_json(line), question=rollout.question) == rollout
-    names = "turns malformed searches visits tokens seconds exact_match f1 right_pages".split()
-    expected = (*numbers, len(rollout.tokens), rollout.seconds, correct, correct, 0.5)
-    assert tuple(added.numbers[name] for name in names) == expected
+    names = "turns malformed searches visits browse tokens seconds exact_match f1 right_pages"
+    expected = (*numbers, len(rollout.tokens), rollout.seconds, correct, f1, 0.5)
+    assert tuple(added.numbers.get(name) for name in names.split()) == expected
     assert (added.question, added.run, line["exact_match"]) == (ASKED, 3, correct)
-    assert added.tool_errors == ["http"] * numbers[-1], "visits fail"
+    assert added.tool_errors == ["http"] * numbers[3], "visits fail"
 
 
 def test_a_run_counts_once_its_line_and_the_name_of_its_file_are_on_the_disk(tmp_path, monkeypatch):

@@ -128,7 +128,7 @@ def of(*texts):
         (GOOD[1:], None),  # a system prompt is added
         (of("Q", *MIDDLE, think("x") + "<answer>a <answer>b</answer>"), None),  # is repaired
         (GOOD[:2], "too_short"),
-        ([*GOOD[:2], "text", *GOOD[3:]], "non_dict_message"),
+        ([*GOOD[:2], "text", *GOOD[3:]], "non_dict_message"),  # raw or clean
         ([*GOOD[:2], GOOD[3], *GOOD[3:]], "bad_role_at_2"),
         ([*GOOD[:3], {"role": "tool", "content": "x"}, GOOD[4]], "bad_role_at_3"),
         ([*GOOD[:3], {"role": "user", "content": None}, GOOD[4]], "non_str_content_at_3"),
@@ -144,7 +144,7 @@ def of(*texts):
             "assistant_tool_turn_contains_answer",
         ),
         (of("Q", *MIDDLE), "last_message_not_assistant"),
-        (of("Q", PYTHON, "bare", answer_of()), "bad_role_at_2"),  # is it its observation?
+        (of("Q", PYTHON, "bare", answer_of()), None),  # goes with the turn before it
         (of("Q", *MIDDLE, think(" ") + "<answer>a</answer>"), "final_answer_unusable"),
     ],
 )

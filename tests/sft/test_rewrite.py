@@ -89,7 +89,6 @@ def test_a_call_and_the_message_after_it_stay_together_or_both_go(
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        (1, "text"),
         (1, {"role": "tool", "content": "x"}),
         (4, {"role": "user", "content": "thanks"}),
     ],
