@@ -129,7 +129,8 @@ class ModelConfig:
         return cls(**values)
 
     def to_hf(self) -> dict:
-        """The config.json that transformers reads, old versions and new ones."""
+        """The config.json that transformers reads, old versions and new ones. What it leaves out has
+        the default of all three families."""
         values = asdict(self)
         attention = {name: values.pop(name) for name in ("qk_norm", "qkv_bias")}
         [name] = [name for name, family in FAMILIES.items() if family.attention == attention]
@@ -139,12 +140,6 @@ class ModelConfig:
             **values,
             "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
             "hidden_act": "silu",
-            "attention_bias": False,
-            "attention_dropout": 0.0,
-            "use_sliding_window": False,
-            "sliding_window": None,
-            "initializer_range": 0.02,
-            "use_cache": True,
         }
 
 

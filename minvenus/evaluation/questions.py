@@ -158,7 +158,11 @@ def open_questions(
                           f"{limit}: lower --limit or --evaluate-questions")
     tool_set = None if web else make_tools(tools)
     if isinstance(tool_set, Almanac):
-        check_pages(questions, tool_set, f"{path} does not fit {tools}")
+        for question in questions:
+            for title in question.pages or []:
+                if title not in tool_set.pages:
+                    raise ConfigError(f"{path} does not fit {tools}: question {question.id!r} needs "
+                                      f"the page {title!r}, which is not there")
     return QuestionSource(
         held_out=questions[:limit],
         training=training,
@@ -167,14 +171,6 @@ def open_questions(
         web=web,
         tools=tool_set,
         immediate=tools.partition(":")[0] in IMMEDIATE)
-
-
-def check_pages(questions: list[Question], almanac: Almanac, problem: str) -> None:
-    for question in questions:
-        for title in question.pages or []:
-            if title not in almanac.pages:
-                raise ConfigError(f"{problem}: question {question.id!r} needs the page {title!r}, "
-                                  "which is not there")
 
 
 # ----------------------------------------------------------------------------------- question files

@@ -47,6 +47,7 @@ def test_a_raw_record_worked_by_hand():
         answer_of(" Rome "),
     )
     record["messages"][0]["role"] = "human"
+    record["messages"][-1]["role"] = "gpt"
     out, reason, counts = clean(record, "System.")
     assert reason is None and [counts[name] for name in REMOVED] == [1, 1]
     assert contents(out) == [
