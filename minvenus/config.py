@@ -129,8 +129,8 @@ class ModelConfig:
         return cls(**values)
 
     def to_hf(self) -> dict:
-        """The config.json that transformers reads, old versions and new ones. What it leaves out has
-        the default of all three families."""
+        """The config.json that transformers reads, old versions and new ones. All three families
+        have one default for what it leaves out."""
         values = asdict(self)
         attention = {name: values.pop(name) for name in ("qk_norm", "qkv_bias")}
         [name] = [name for name, family in FAMILIES.items() if family.attention == attention]

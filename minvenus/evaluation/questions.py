@@ -161,8 +161,8 @@ def open_questions(
         for question in questions:
             for title in question.pages or []:
                 if title not in tool_set.pages:
-                    raise ConfigError(f"{path} does not fit {tools}: question {question.id!r} needs "
-                                      f"the page {title!r}, which is not there")
+                    raise ConfigError(f"{path} does not fit {tools}: question {question.id!r} "
+                                      f"needs the page {title!r}, which is not there")
     return QuestionSource(
         held_out=questions[:limit],
         training=training,
