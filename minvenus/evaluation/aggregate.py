@@ -195,6 +195,8 @@ def compare(a: dict, b: dict) -> dict:
         "low": low,
         "high": high,
         "questions": len(differences),                          # with a verdict in both
+        "better": sum(d > 0 for d in differences),
+        "worse": sum(d < 0 for d in differences),
         "unpaired": len(questions_a.keys() ^ questions_b.keys()),     # questions that only one has
         "unknown": len(both) - len(differences)}
 

@@ -9,8 +9,8 @@ MEANS = {
     "tokens": "{tokens:,.0f} per run",
     "seconds": "{seconds:.2f} per run, while other runs share the machine"}
 
-PAIRS = ("paired over {questions} questions; beside them {unpaired} only in one of the two, "
-         "{unknown} without a verdict in one")
+PAIRS = ("paired over {questions} questions, {better} better and {worse} worse; beside them "
+         "{unpaired} only in one of the two, {unknown} without a verdict in one")
 
 
 def report_text(summary: dict) -> str:

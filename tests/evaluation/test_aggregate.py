@@ -186,7 +186,8 @@ def test_the_paired_difference_by_hand():
     lines = comparison_text(compare(a, b), ("SFT", "IGPO")).splitlines()
     assert lines[-2:] == [
         "B - A: +0.0 points, 95 % interval -50.0 to +50.0: no clear difference",
-        "paired over 3 questions; beside them 3 only in one of the two, 1 without a verdict in one",
+        "paired over 3 questions, 1 better and 1 worse; beside them 3 only in one of the two, "
+        "1 without a verdict in one",
     ]
     [row] = [line for line in lines if line.startswith("accuracy")]
     assert lines[0].find("IGPO") == row.find("66.7 % [30"), "aligned"
@@ -216,6 +217,7 @@ def test_swapping_the_two_negates_the_difference_and_the_order_of_the_lines_chan
     back = compare(b, summarise(a, "exact match"))
     assert compare(summarise(a[::-1], "exact match"), b) == there
     assert there["difference"] == pytest.approx(-back["difference"])
+    assert (there["better"], there["worse"]) == (back["worse"], back["better"])
     # the same draws, every sign turned: as many means below the interval as above it
     assert (there["low"], there["high"]) == pytest.approx((-back["high"], -back["low"]))
 

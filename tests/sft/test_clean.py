@@ -145,6 +145,7 @@ def of(*texts):
         ),
         (of("Q", *MIDDLE), "last_message_not_assistant"),
         (of("Q", PYTHON, "bare", answer_of()), None),  # goes with the turn before it
+        (of("Q", call("python"), observation(), answer_of()), None),  # goes, whatever it lacks
         (of("Q", *MIDDLE, think(" ") + "<answer>a</answer>"), "final_answer_unusable"),
     ],
 )
