@@ -105,7 +105,9 @@ def test_what_a_config_json_leaves_out_has_the_default_of_its_family(
     assert ModelConfig.from_json(write(tmp_path, raw | nulls)) == shape, "null is left out, too"
     wide = ModelConfig.from_json(write(tmp_path, raw | {"head_dim": 32, "head_count": 3}))
     assert wide == replace(shape, head_dim=32)
-    assert ModelConfig.from_json(write(tmp_path, OLD)).qk_norm
+    headless = {key: OLD[key] for key in OLD if key != "head_dim"} | {"qk_norm": False}
+    qwen3 = ModelConfig.from_json(write(tmp_path, headless))
+    assert (qwen3.head_dim, qwen3.qk_norm) == (128, True), "the family says so"
     with pytest.raises(ConfigError, match="lacks hidden_size"):
         ModelConfig.from_json(write(tmp_path, {k: raw[k] for k in raw if k != "hidden_size"}))
 
