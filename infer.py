@@ -85,9 +85,9 @@ def toyweb_question(config: InferConfig) -> tuple[Question, object, int]:
     try:
         question = web.case(name).question
     except KeyError:
-        names = [f"{split}-0 to {split}-{size - 1}" for split, size in web.size.items()]
-        raise ConfigError(f"the toy web answers its own questions only, {' and '.join(names)}, not "
-                          f"{name!r}; for others choose --tools") from None
+        raise ConfigError(f"the toy web answers its own questions only, from test-0 to test-"
+                          f"{web.size['test'] - 1}, not {name!r}; for others choose --tools"
+                          ) from None
     return question, web.for_question(name), config.agent.max_turns or web.max_turns(name)
 
 

@@ -105,33 +105,32 @@ class ModelConfig:
         path = Path(path)
         if path.is_dir():
             path = path / "config.json"
-        raw = read_json(path)
-        refuse_unsupported(raw, path)
-        family = FAMILIES[raw["model_type"]]
+        raw = {key: value for key, value in read_json(path).items() if value is not None}
+        try:
+            return cls.from_raw(raw)
+        except (ConfigError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{path}: {error}") from None
 
-        values = family.defaults.copy()
-        if "head_dim" in family.defaults:
-            values["head_dim"] = head_channels(raw)
-        for field in fields(cls):
-            if raw.get(field.name) is not None:
-                values[field.name] = raw[field.name]
-        values |= family.attention
-        rope = raw.get("rope_parameters") or {}
-        if "rope_theta" in rope:
-            values["rope_theta"] = rope["rope_theta"]
+    @classmethod
+    def from_raw(cls, raw: dict) -> "ModelConfig":
+        """The shape in a config.json without its nulls."""
+        refuse_unsupported(raw)
+        family = FAMILIES[raw["model_type"]]
+        values = family.defaults | raw | raw.get("rope_parameters", {}) | family.attention
+        values = {field.name: values[field.name] for field in fields(cls) if field.name in values}
 
         # 1e6 and 5e6 are both common for rope_theta: a guess could give a wrong model
         needed = [field.name for field in fields(cls)[:5]] + ["rope_theta"]
         missing = [name for name in needed if name not in values]
         if missing:
-            raise ConfigError(f"{path} lacks {', '.join(missing)}")
-        try:
-            return cls(**values)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error}") from None
+            raise ConfigError(f"it lacks {', '.join(missing)}")
+        if "head_dim" not in values and raw["model_type"] != "qwen3":
+            values["head_dim"] = values["hidden_size"] // (values["num_attention_heads"] or 1)
+        return cls(**values)
 
     def to_hf(self) -> dict:
-        """The config.json that transformers reads, old versions and new ones."""
+        """The config.json that transformers reads, old versions and new ones. All three families
+        have one default for what it leaves out."""
         values = asdict(self)
         attention = {name: values.pop(name) for name in ("qk_norm", "qkv_bias")}
         [name] = [name for name, family in FAMILIES.items() if family.attention == attention]
@@ -141,12 +140,6 @@ class ModelConfig:
             **values,
             "rope_parameters": {"rope_type": "default", "rope_theta": self.rope_theta},
             "hidden_act": "silu",
-            "attention_bias": False,
-            "attention_dropout": 0.0,
-            "use_sliding_window": False,
-            "sliding_window": None,
-            "initializer_range": 0.02,
-            "use_cache": True,
         }
 
 
@@ -163,14 +156,13 @@ FAMILIES = {
     "qwen2": Family(
         "Qwen2ForCausalLM",
         {"qk_norm": False, "qkv_bias": True},
-        {"tie_word_embeddings": False, "head_dim": None, "max_position_embeddings": 32_768},
+        {"tie_word_embeddings": False, "max_position_embeddings": 32_768},
     ),
     "llama": Family(
         "LlamaForCausalLM",
         {"qk_norm": False, "qkv_bias": False},
         {
             "tie_word_embeddings": False,
-            "head_dim": None,
             "max_position_embeddings": 2048,
             "vocab_size": 32_000,
         },
@@ -178,15 +170,7 @@ FAMILIES = {
 }
 
 
-def head_channels(raw: dict) -> int:
-    """hidden_size / num_attention_heads, or 0, which no model has, where these are no numbers."""
-    hidden, heads = raw.get("hidden_size"), raw.get("num_attention_heads")
-    if isinstance(hidden, int) and isinstance(heads, int) and heads > 0:
-        return hidden // heads
-    return 0
-
-
-SUPPORTED: dict[str, list] = {  # key of config.json -> its valid values; None is always valid
+SUPPORTED: dict[str, list] = {  # key of config.json -> its valid values; null is always valid
     "model_type": list(FAMILIES),
     "architectures": [[], *([family.architecture] for family in FAMILIES.values())],
     "hidden_act": ["silu"],
@@ -200,28 +184,21 @@ SUPPORTED: dict[str, list] = {  # key of config.json -> its valid values; None i
 }
 
 
-def refuse_unsupported(raw: dict, path: Path) -> None:
+def refuse_unsupported(raw: dict) -> None:
     """Raise if a config.json asks for something that this implementation would silently get
     wrong."""
-    kinds = {"rope_scaling": dict, "rope_parameters": dict, "layer_types": list}
-    for key, kind in kinds.items():
-        if not isinstance(raw.get(key) or kind(), kind):
-            raise ConfigError(f"{path}: {key} must be a {kind.__name__}, got {raw[key]!r:.80}")
-
-    rope = (raw.get("rope_scaling") or {}) | (raw.get("rope_parameters") or {})
+    rope = raw.get("rope_scaling", {}) | raw.get("rope_parameters", {})
     scaling = [rope[key] for key in ("rope_type", "type") if rope.get(key, "default") != "default"]
-    sliding = [kind for kind in raw.get("layer_types") or [] if kind != "full_attention"]
+    sliding = [kind for kind in raw.get("layer_types", []) if kind != "full_attention"]
     asked = raw | {
-        "model_type": raw.get("model_type") or "missing",
+        "model_type": raw.get("model_type", "missing"),
         "rope_scaling": scaling,
         "layer_types": sliding,
     }
-    refused = []
-    for key, valid in SUPPORTED.items():
-        if asked.get(key) not in (None, *valid):
-            refused.append(f"{key} {asked[key]!r:.80}")
+    refused = [f"{key} {asked[key]!r:.80}" for key, valid in SUPPORTED.items()
+               if key in asked and asked[key] not in valid]
     if refused:
-        raise ConfigError(f"{path} asks for what minvenus does not implement: {'; '.join(refused)}")
+        raise ConfigError(f"it asks for what minvenus does not implement: {'; '.join(refused)}")
 
 
 TINY = ModelConfig(

@@ -133,12 +133,7 @@ def value_options(kind) -> dict[str, Any]:
 
 def unknown_flag(word: str, parser: argparse.ArgumentParser) -> str:
     """The message for a word that no flag takes: the nearest flag, and all of them."""
-    flags = [flag for action in parser._actions for flag in action.option_strings]
-    valid = sorted(flag for flag in flags if flag.startswith("--"))
+    valid = [flag for action in parser._actions for flag in action.option_strings]
     nearest = difflib.get_close_matches(word.split("=")[0], valid, n=1)
-    if not word.startswith("-"):
-        message = f"{word!r} follows no flag that takes it"
-    else:
-        message = f"unknown flag {word}"
     hint = f", did you mean {nearest[0]}?" if nearest else "."
-    return f"{message}{hint} Valid flags: {' '.join(valid)}"
+    return f"unknown flag {word}{hint} Valid flags: {' '.join(valid)}"

@@ -42,42 +42,40 @@ def check_settings(settings) -> None:
     for f in fields(settings):
         value = getattr(settings, f.name)
         limits = f.metadata.get("limits", {})
-        if not (has_type(value, f.type) and is_within(value, limits)):
-            raise ConfigError(f"{f.name} must be {in_words(f.type, limits)}, "
-                              f"got {value!r:.200}")
+        good = has_type(value, f.type)
+        if good and value is not None:
+            good = all(LIMITS[name][1](value, limit) for name, limit in limits.items())
+        if not good:
+            raise ConfigError(f"{f.name} must be {in_words(f.type, limits)}, got {value!r:.200}")
 
 
 def has_type(value, kind: Any) -> bool:
     """Whether a value, perhaps from a JSON file, has this type. True is no number, 3 is a float,
     NaN is not."""
-    if get_origin(kind) in (Union, UnionType):
-        return any(has_type(value, choice) for choice in get_args(kind))
-    if get_origin(kind) is Literal:
-        choices = get_args(kind)
+    origin = get_origin(kind)
+    choices = get_args(kind)
+    if origin in (Union, UnionType):
+        return any(has_type(value, choice) for choice in choices)
+    if origin is Literal:
         return value in choices and type(value) is type(choices[0])
-    if get_origin(kind) is list:
-        return type(value) is list and all(has_type(item, get_args(kind)[0]) for item in value)
-    if get_origin(kind) is tuple:
-        return type(value) is tuple and tuple(map(type, value)) == get_args(kind)
+    if origin is list:
+        return type(value) is list and all(has_type(item, choices[0]) for item in value)
+    if origin is tuple:
+        return type(value) is tuple and tuple(map(type, value)) == choices
     if kind is float:
         return type(value) in (int, float) and abs(value) <= sys.float_info.max
-    if kind in WORDS:
-        return type(value) is kind
-    return isinstance(value, kind)
-
-
-def is_within(value, limits: dict[str, float]) -> bool:
-    return value is None or all(LIMITS[name][1](value, limit) for name, limit in limits.items())
+    return type(value) is kind
 
 
 def in_words(kind: Any, limits: dict[str, float]) -> str:
     """A type and its limits for a message: "a whole number of at least 1 or none"."""
+    choices = get_args(kind)
     if get_origin(kind) in (Union, UnionType):
-        return " or ".join(in_words(choice, limits) for choice in get_args(kind))
+        return " or ".join(in_words(choice, limits) for choice in choices)
     if get_origin(kind) is Literal:
-        return "one of " + ", ".join(map(str, get_args(kind)))
+        return "one of " + ", ".join(map(str, choices))
     if get_origin(kind) is list:
-        return f"a list, each {in_words(get_args(kind)[0], limits)}"
+        return f"a list, each {in_words(choices[0], limits)}"
     words = WORDS.get(kind, str(kind))
     if kind in (int, float) and limits:
         bounds = [f"{LIMITS[name][0]} {limit:g}" for name, limit in limits.items()]

@@ -9,7 +9,8 @@ from minvenus.agent.prompt import AgentFormat, read_format
 from minvenus.agent.rollout import RolloutLoop
 from minvenus.config import ConfigError
 from minvenus.engine import Engine, Sampling
-from minvenus.evaluation.judge import Judge, WordGrader, make_grader
+from minvenus.evaluation.answers import WordGrader
+from minvenus.evaluation.judge import Judge, make_grader
 from minvenus.evaluation.questions import QuestionSource, open_questions
 from minvenus.igpo.gain import wrap_truth
 from minvenus.model.lora import base_of

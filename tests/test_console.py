@@ -117,15 +117,11 @@ with one_line_errors("run.py"):
 """
 
 
-CREDIT = "-m minvenus.experiments credit --example no-visit".split()
-
-
 @pytest.mark.parametrize(
     ("unbuffered", "arguments", "code", "error"),
     [
         ("", ["-c", BROKEN], 2, "run.py: no room\n"),
-        ("", CREDIT, 0, ""),
-        ("1", CREDIT, 0, ""),
+        ("1", "-m minvenus.experiments credit --example no-visit".split(), 0, ""),
     ],
 )
 def test_where_the_reader_of_the_output_is_gone_only_another_error_is_said(

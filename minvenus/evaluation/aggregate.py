@@ -8,7 +8,6 @@ answer is wrong. Unknown runs are left out of every share, and counted beside it
                   verdict: the chance that k new runs have a right one, without bias
     interval      Wilson:  (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n),
                   z = 1.96, n questions
-    browse ratio  mean over runs of visits / (searches + visits), executed calls
     B - A         mean, over the questions that both have, of B's accuracy on the question minus
                   A's. Its interval: 95 % of the means of as many questions, drawn from these with
                   replacement
@@ -31,7 +30,7 @@ from statistics import fmean
 
 from minvenus.config import ConfigError
 from minvenus.files import digest
-from minvenus.types import Question, Turn
+from minvenus.types import Question
 
 Z95 = 1.959963984540054               # 97.5 % quantile of the normal distribution
 SAMPLES = 2000                        # of the bootstrap
@@ -49,13 +48,6 @@ class RunResult:
     numbers: dict[str, float] = field(default_factory=dict)   # of results.result_of
     tool_errors: list[str] = field(default_factory=list)      # the kind of each
     note: str = ""                    # why the run failed, or why the verdict is unknown
-
-
-def executed_calls(turns: Sequence[Turn]) -> tuple[int, int]:
-    """Searches and visits. A call without an observation was not executed: the rollout ended in
-    it."""
-    kinds = Counter(turn.kind for turn in turns if turn.observation is not None)
-    return kinds["search"], kinds["visit"]
 
 
 def grouped(results: Sequence[RunResult], by: str) -> dict[str, list[RunResult]]:
@@ -119,12 +111,6 @@ def pass_share(results: Sequence[RunResult], k: int) -> dict:
     return share(chances, unknown, len(chances))
 
 
-def browse_ratio(calls: Sequence[tuple[float, float]]) -> float | None:
-    """Of the executed searches and visits of each run. A run without a call has no ratio."""
-    ratios = [visits / (searches + visits) for searches, visits in calls if searches + visits]
-    return fmean(ratios) if ratios else None
-
-
 # --------------------------------------------------------------------------------------- everything
 
 
@@ -134,16 +120,21 @@ def summarise(results: Sequence[RunResult], graded_by: str) -> dict:
     most = max(map(len, questions.values()))                # runs of a question
     ks = [k for k in sorted({2, 4, 8, 16, 32, most}) if 1 < k <= most]
 
-    sources = grouped(results, "source").items()
-    numbers: dict[str, list[float]] = {}                    # of the runs that have each
-    for result in results:
-        for name, number in result.numbers.items():
-            numbers.setdefault(name, []).append(number)
-    means = {name: fmean(values) for name, values in numbers.items()}
+    by_question = {}                                        # for a comparison
+    for name, runs in questions.items():
+        question = runs[0].question
+        by_question[name] = {
+            "fingerprint": digest([question.text, question.answers]),
+            "accuracy": accuracy(runs)["value"]}
+
+    means = means_of(results)
+    browse = {"all": means.get("browse")}
+    for name, verdict in {"correct": True, "wrong": False}.items():
+        part = [result for result in results if result.correct is verdict]
+        browse[name] = means_of(part).get("browse")
     endings = Counter(result.termination for result in results)
     errors = Counter(kind for result in results for kind in result.tool_errors)
-    right = [result for result in results if result.correct is True]
-    wrong = [result for result in results if result.correct is False]
+    sources = grouped(results, "source").items()
     return {
         "graded_by": graded_by,
         "questions": len(questions),
@@ -156,20 +147,17 @@ def summarise(results: Sequence[RunResult], graded_by: str) -> dict:
         "means": means,                                           # per run
         "malformed": means["malformed"] / means["turns"],         # share of all turns
         "tool_errors": dict(errors.most_common()),
-        "browse": {"all": browsing(results), "correct": browsing(right), "wrong": browsing(wrong)},
-        "by_question": {name: of_question(runs) for name, runs in questions.items()}}
+        "browse": browse,
+        "by_question": by_question}
 
 
-def browsing(results: Sequence[RunResult]) -> float | None:
-    return browse_ratio([(r.numbers["searches"], r.numbers["visits"]) for r in results])
-
-
-def of_question(results: Sequence[RunResult]) -> dict:
-    """For a comparison: a question's accuracy, and a fingerprint that tells it from others."""
-    question = results[0].question
-    return {
-        "fingerprint": digest([question.text, question.answers]),
-        "accuracy": accuracy(results)["value"]}
+def means_of(results: Sequence[RunResult]) -> dict[str, float]:
+    """The mean of each number over the runs that have it."""
+    numbers: dict[str, list[float]] = {}
+    for result in results:
+        for name, number in result.numbers.items():
+            numbers.setdefault(name, []).append(number)
+    return {name: fmean(values) for name, values in numbers.items()}
 
 
 # --------------------------------------------------------------------------------------- comparison

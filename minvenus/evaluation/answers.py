@@ -1,4 +1,4 @@
-"""Exact match and F1 of an answer against the accepted ones.
+"""Numbers of a finished rollout: exact match and F1 of its answer, its searches and visits.
 
     tokens   of both sides, normalised alike (below)
     EM       1 if the token lists are equal
@@ -25,12 +25,19 @@ Articles stay, as in the released code. Known cost of the rule: C++ and C# are b
 
 Only the text of the answer is compared (agent.protocol.final_answer finds it). No answer is None
 and scores 0.
+
+    browse ratio   mean over rollouts of visits / (searches + visits), executed calls
 """
 
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
 
+from minvenus.types import Question, Turn
+
+RIGHT = 0.5                           # the least F1 of a right answer
 ALIAS_MARK = "<|answer_split|>"       # joins the accepted answers in the released question files
 
 # One token: a Han or kana character (々 〆 〇 ー included), or a run of anything else.
@@ -87,3 +94,35 @@ def set_off(char: str) -> str:
     if unicodedata.decomposition(char).startswith(("<super>", "<fraction>")):
         return f" {char} "
     return char
+
+
+class WordGrader:
+    """Grades answers by exact match, "em", or by word F1, "f1". Graders: evaluation/judge.py."""
+
+    def __init__(self, kind: str):
+        self.score = exact_match if kind == "em" else f1
+        self.name = "exact match" if kind == "em" else f"word F1 of at least {RIGHT:g}"
+        self.notes: dict = {}            # no grade is unknown
+
+    def grade(self, questions: list[Question], answers: list[str | None]) -> list[float | None]:
+        pairs = zip(questions, answers, strict=True)
+        return [self.score(answer, question.answers) for question, answer in pairs]
+
+    def close(self) -> None:
+        """There is nothing to close, unlike in a judge."""
+
+
+# ------------------------------------------------------------------------------------------- calls
+
+
+def executed_calls(turns: Sequence[Turn]) -> tuple[int, int]:
+    """Searches and visits. A call without an observation was not executed: the rollout ended in
+    it."""
+    kinds = Counter(turn.kind for turn in turns if turn.observation is not None)
+    return kinds["search"], kinds["visit"]
+
+
+def browse_ratio(calls: Sequence[tuple[float, float]]) -> float | None:
+    """Of the executed searches and visits of each run. A run without a call has no ratio."""
+    ratios = [visits / (searches + visits) for searches, visits in calls if searches + visits]
+    return fmean(ratios) if ratios else None

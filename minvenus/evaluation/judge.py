@@ -37,14 +37,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from minvenus.evaluation.answers import exact_match, f1, split_aliases
+from minvenus.evaluation.answers import WordGrader, split_aliases
 from minvenus.text.untrusted import break_up
 from minvenus.tools.base import Call, FailureGuard, ToolError, first_done
 from minvenus.tools.cassette import Cassette
 from minvenus.tools.endpoint import Endpoint, temperature
 from minvenus.types import Question
 
-RIGHT = 0.5                  # the least grade of a right answer; only F1 gives others than 0 and 1
 LIMITS = {"seconds": 900.0, "read_seconds": 300.0}
 SPARE_SECONDS = 5.0          # of a call beyond those of its request
 
@@ -86,22 +85,6 @@ def make_grader(kind: str, folder: Path) -> "WordGrader | Judge":
     if kind == "judge":
         return Judge(folder / "judge.sqlite")
     return WordGrader(kind)
-
-
-class WordGrader:
-    """Grades answers by exact match, or by word F1."""
-
-    def __init__(self, kind: str):
-        self.score = exact_match if kind == "em" else f1
-        self.name = "exact match" if kind == "em" else f"word F1 of at least {RIGHT:g}"
-        self.notes: dict = {}            # no grade is unknown
-
-    def grade(self, questions: list[Question], answers: list[str | None]) -> list[float | None]:
-        pairs = zip(questions, answers, strict=True)
-        return [self.score(answer, question.answers) for question, answer in pairs]
-
-    def close(self) -> None:
-        """There is nothing to close, unlike in a judge."""
 
 
 # --------------------------------------------------------------------------------- reading verdicts

@@ -36,7 +36,6 @@ from minvenus.config import ConfigError
 from minvenus.evaluation.answers import split_aliases
 from minvenus.files import digest, read_rows
 from minvenus.settings import Asks
-from minvenus.text.tokenizer import whole_characters
 from minvenus.tools.almanac import Almanac
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.web import IMMEDIATE, make_tools
@@ -159,7 +158,11 @@ def open_questions(
                           f"{limit}: lower --limit or --evaluate-questions")
     tool_set = None if web else make_tools(tools)
     if isinstance(tool_set, Almanac):
-        check_pages(questions, tool_set, f"{path} does not fit {tools}")
+        for question in questions:
+            for title in question.pages or []:
+                if title not in tool_set.pages:
+                    raise ConfigError(f"{path} does not fit {tools}: question {question.id!r} "
+                                      f"needs the page {title!r}, which is not there")
     return QuestionSource(
         held_out=questions[:limit],
         training=training,
@@ -168,14 +171,6 @@ def open_questions(
         web=web,
         tools=tool_set,
         immediate=tools.partition(":")[0] in IMMEDIATE)
-
-
-def check_pages(questions: list[Question], almanac: Almanac, problem: str) -> None:
-    for question in questions:
-        for title in question.pages or []:
-            if title not in almanac.pages:
-                raise ConfigError(f"{problem}: question {question.id!r} needs the page {title!r}, "
-                                  "which is not there")
 
 
 # ----------------------------------------------------------------------------------- question files
@@ -244,21 +239,21 @@ def read_question(record: dict | str) -> Question:
 
     joined_answers = [answer] if isinstance(answer, str) else answer
     pages = record.get("pages")
-    titles = [""] if pages is None else pages
-    if not isinstance(titles, list) or not titles:
-        raise unreadable
-    if not all(isinstance(item, str) for item in (*joined_answers, *titles)):
-        raise unreadable
+    for texts in (joined_answers, pages):
+        if texts is not None and not is_texts(texts):
+            raise unreadable
     name = "" if record.get("id") is None else str(record["id"])
-    texts = "".join([name, text, *joined_answers])
-    if whole_characters(texts) != texts:
-        raise ValueError(f"half a surrogate pair, which no tokenizer reads, in {texts!r:.200}")
+    "".join([name, text, *joined_answers]).encode()     # raises for half a surrogate pair
     return Question(
         id=name,
         text=text.strip(),
         answers=list(dict.fromkeys(split_aliases(*joined_answers))),
         source=str(source) if source else None,
         pages=pages)
+
+
+def is_texts(value: object) -> bool:
+    return isinstance(value, list) and value != [] and all(isinstance(x, str) for x in value)
 
 
 def decrypt(cell: str, canary: str) -> str:

@@ -5,8 +5,7 @@
                      agent/record.py writes it, with these keys on top
         run               number of the run among those of its question, from 0
         source            of the question
-        right_pages       the share of them that was visited, null where they are not known
-        exact_match       a cheap verdict for the progress line and the X-ray
+        exact_match       a cheap verdict for the X-ray
         settings          what may not change, with fingerprints of questions, system prompt, model
                           and live tools
     judge.sqlite     the judge's verdicts (judge.py)
@@ -35,9 +34,16 @@ from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.agent.rollout import Episode, RolloutLoop
 from minvenus.config import ConfigError, read_json
 from minvenus.console import Progress
-from minvenus.evaluation.aggregate import RunResult, executed_calls
-from minvenus.evaluation.answers import exact_match, f1
-from minvenus.evaluation.judge import RIGHT, Judge, WordGrader
+from minvenus.evaluation.aggregate import RunResult
+from minvenus.evaluation.answers import (
+    RIGHT,
+    WordGrader,
+    browse_ratio,
+    exact_match,
+    executed_calls,
+    f1,
+)
+from minvenus.evaluation.judge import Judge
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.files import claimed, digest, read_records, refuse_training_run, sync
 from minvenus.settings import EvalConfig
@@ -72,14 +78,15 @@ def default_folder(config: EvalConfig, settings: dict) -> Path:
 
 
 @contextmanager
-def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["ResultsFile"]:
+def open_results(config: EvalConfig, source: QuestionSource,
+                 fingerprints: dict[str, str]) -> Iterator["ResultsFile"]:
     """The results of an evaluation's folder, to be continued. Meanwhile no other process may use
     the folder."""
     settings = fixed_settings(config, fingerprints)
     folder = Path(config.out) if config.out else default_folder(config, settings)
     refuse_training_run(folder)
     with claimed(folder, "evaluating"):
-        results = ResultsFile(folder, settings)
+        results = ResultsFile(folder, settings, source)
         if config.redo_failed:
             results.forget_failed()
         yield results
@@ -88,22 +95,24 @@ def open_results(config: EvalConfig, fingerprints: dict[str, str]) -> Iterator["
 class ResultsFile:
     """Finished runs, appended one by one. Refuses to continue runs with other settings."""
 
-    def __init__(self, folder: Path, settings: dict):
+    def __init__(self, folder: Path, settings: dict, source: QuestionSource):
         self.folder = folder
         self.path = folder / NAME
         self.settings = settings
+        self.source = source
         self.runs: dict[tuple[str, int], RunResult] = {}       # by question and number
         drop_torn_line(self.path)
         records = read_records(self.path) if self.path.is_file() else ()
         for where, record in records:
             try:
-                result = result_of(record)
+                rollout = rollout_from_json(record)
+                question = replace(rollout.question, source=record["source"])
+                self._count(record["run"], replace(rollout, question=question))
             except (AttributeError, KeyError, ValueError) as error:
                 raise ConfigError(
                     f"{where} is not a finished run of an evaluation "
                     f"({type(error).__name__}: {error}): repair or remove the file") from None
             refuse_other_settings(folder, record.get("settings", {}), settings)
-            self.runs[result.question.id, result.run] = result     # of two lines the second counts
 
     def missing(self, runs: list[Run]) -> list[Run]:
         return [(question, run) for question, run in runs if (question.id, run) not in self.runs]
@@ -113,21 +122,23 @@ class ResultsFile:
         self.runs = {key: result for key, result in self.runs.items()
                      if result.termination != "error"}
 
-    def add(self, run: int, rollout: Rollout, right_pages: float | None = None) -> RunResult:
+    def add(self, run: int, rollout: Rollout) -> RunResult:
         """Append a line for a new run."""
-        question = rollout.question
         line = rollout_to_json(rollout) | {
             "run": run,
-            "source": question.source,
-            "exact_match": bool(exact_match(answer_of(rollout), question.answers)),
-            "right_pages": right_pages,
+            "source": rollout.question.source,
+            "exact_match": bool(exact_match(answer_of(rollout), rollout.question.answers)),
             "settings": self.settings}
         with self.path.open("ab") as file:
             file.write(f"{json.dumps(line)}\n".encode())     # ASCII: lone surrogates have no UTF-8
         sync(self.path)
         sync(self.folder)
-        result = result_of(line)
-        self.runs[question.id, run] = result
+        return self._count(run, rollout)
+
+    def _count(self, run: int, rollout: Rollout) -> RunResult:
+        """Of two lines of a run the second counts."""
+        result = result_of(run, rollout, self.source)
+        self.runs[result.question.id, run] = result
         return result
 
 
@@ -166,7 +177,7 @@ def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[Run], con
             for episode in loop.step():
                 rollout = episode.rollout
                 assert rollout is not None
-                result = results.add(running.pop(episode), rollout, right_share(source, rollout))
+                result = results.add(running.pop(episode), rollout)
                 matches.append(result.numbers["exact_match"])
                 progress.show(len(matches), {"exact match": fmean(matches)})
                 guard.add(rollout.error)
@@ -174,19 +185,11 @@ def make_runs(loop: RolloutLoop, source: QuestionSource, missing: list[Run], con
         drop_torn_line(results.path)                         # of a full disk
         for episode, run in running.items():
             if episode.rollout is not None:                  # it ended in the step that raised
-                results.add(run, episode.rollout, right_share(source, episode.rollout))
+                results.add(run, episode.rollout)
         progress.end()
 
 
-def right_share(source: QuestionSource, rollout: Rollout) -> float | None:
-    """The share of the question's right pages that was visited; None where they are not known."""
-    [labels], [count] = source.visits([rollout])
-    if count is None:
-        return None
-    return sum(turn.count("right") for turn in labels) / count
-
-
-# -------------------------------------------------------------------------------------------- lines
+# --------------------------------------------------------------------------------------- one run
 
 
 def answer_of(rollout: Rollout) -> str | None:
@@ -195,29 +198,30 @@ def answer_of(rollout: Rollout) -> str | None:
     return final_answer(rollout.turns) if rollout.termination.startswith("answered") else None
 
 
-def result_of(line: dict) -> RunResult:
-    rollout = rollout_from_json(line)
+def result_of(run: int, rollout: Rollout, source: QuestionSource) -> RunResult:
     turns = rollout.turns
     answer = answer_of(rollout)
+    answers = rollout.question.answers
     searches, visits = executed_calls(turns)
-    known = {}
-    if line.get("right_pages") is not None:
-        known["right_pages"] = line["right_pages"]
+    [labels], [right_pages] = source.visits([rollout])
+    numbers = {
+        "turns": len(turns),
+        "malformed": sum(rollout.malformed),                # failed the strict format check
+        "searches": searches,                               # executed, errors included
+        "visits": visits,
+        "browse": browse_ratio([(searches, visits)]),
+        "tokens": len(rollout.tokens),
+        "seconds": rollout.seconds,
+        "exact_match": exact_match(answer, answers),
+        "f1": f1(answer, answers)}
+    if right_pages is not None:                             # the share of them that was visited
+        numbers["right_pages"] = sum(turn.count("right") for turn in labels) / right_pages
     return RunResult(
-        question=replace(rollout.question, source=line["source"]),
-        run=line["run"],
+        question=rollout.question,
+        run=run,
         termination=rollout.termination,
         answer=answer,
-        numbers={
-            "turns": len(turns),
-            "malformed": sum(turn.malformed for turn in turns),     # failed the strict format check
-            "searches": searches,                                   # executed, errors included
-            "visits": visits,
-            "tokens": len(rollout.tokens),
-            "seconds": rollout.seconds,
-            "exact_match": float(line["exact_match"]),
-            "f1": f1(answer, rollout.question.answers),
-            **known},
+        numbers={name: number for name, number in numbers.items() if number is not None},
         tool_errors=[turn.tool_error for turn in turns if turn.tool_error is not None],
         note=rollout.error or "")
 
@@ -254,8 +258,4 @@ def read_report(name: str) -> dict:
     """The report of an evaluation, by its folder or a file in it."""
     path = Path(name)
     folder = path if path.is_dir() else path.parent
-    report = read_json(folder / REPORT)
-    if "by_question" not in report:
-        raise ConfigError(f"{folder / REPORT} has no accuracy of each question: repeat the eval.py "
-                          "command, which makes no run again")
-    return report
+    return read_json(folder / REPORT)

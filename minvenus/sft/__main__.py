@@ -23,7 +23,8 @@ from minvenus.agent.prompt import SYSTEM_PROMPT, read_prompt
 from minvenus.agent.protocol import parse_turn
 from minvenus.config import ConfigError, check
 from minvenus.console import one_line_errors
-from minvenus.evaluation.judge import Judge, WordGrader, make_grader
+from minvenus.evaluation.answers import WordGrader
+from minvenus.evaluation.judge import Judge, make_grader
 from minvenus.files import claimed, read_record, read_rows, replaced_file, write_json
 from minvenus.flags import parse_flags
 from minvenus.setting import setting

@@ -11,10 +11,11 @@
     3. rewrite    a turn that fails the strict checker gets the form of rewrite.py, or goes if that
                   is impossible
     4. dedup      a turn that repeats an earlier call goes; the goal of a visit does not count
-    5. validate   roles, tags and order; a record that fails is dropped, with the name of the fault
 
-A record that comes out goes through again unchanged. The turns add up, over all records whose
-messages can be read: turns_in = unreadable + pruned + duplicate + kept + dropped with their record.
+A record whose messages have another order or lack their tags is dropped, with the name of the
+fault. A record that comes out goes through again unchanged. The turns add up, over all records
+whose messages can be read: turns_in = unreadable + pruned + duplicate + kept + dropped with their
+record.
 
 docs/cleaning.md lists where this differs from the released script, and why. This file reads no
 files and judges no answers.
@@ -31,6 +32,11 @@ from minvenus.sft import rewrite
 from minvenus.text.tokenizer import whole_characters
 
 PromptMode = Literal["template", "row"]
+REMOVALS = ("unreadable", "pruned", "duplicate")       # why a turn may go
+
+
+class Fault(Exception):
+    """Why a record is dropped: the name of its first fault."""
 
 
 def clean(record: dict, system_prompt: str = SYSTEM_PROMPT, prompt_mode: PromptMode = "template",
@@ -40,32 +46,34 @@ def clean(record: dict, system_prompt: str = SYSTEM_PROMPT, prompt_mode: PromptM
     The input is not changed. prompt_mode "row" keeps a record's own system prompt. A name in
     `counts` with a "/" counts by what follows it: pruned_tool_name_counts/PythonInterpreter."""
     counts: Counter = Counter()
+    result = reason = None
+    try:
+        result = clean_record(record, system_prompt, prompt_mode, counts)
+    except Fault as fault:
+        reason = str(fault)
+    removed = sum(counts[f"{why}_tool_turns_removed"] for why in REMOVALS)
+    counts["turns_kept" if result else "turns_dropped"] = counts["turns_in"] - removed
+    return result, reason, +counts
+
+
+def clean_record(record: dict, system_prompt: str, prompt_mode: PromptMode,
+                 counts: Counter) -> dict:
     question, truth, raw = question_and_truth(record)
     if not (is_text(question) and is_text(truth)):
-        return None, "missing_question_or_gt", counts
+        raise Fault("missing_question_or_gt")
     if not str(record.get("termination", "answered")).startswith("answered"):
-        return None, "not_answered", counts
+        raise Fault("not_answered")
 
-    messages, fault = read_messages(record, system_prompt, prompt_mode)
+    messages = read_messages(record, system_prompt, prompt_mode)
     if raw:
         messages = normalised(messages, counts)
-        fault = None if messages else "raw_clean_failed"
-    if fault:
-        return None, fault, counts
-
     counts["turns_in"] = agent_turns(messages) + counts["unreadable_tool_turns_removed"]
-    messages = clean_messages(messages, counts)
-    fault = validate(messages)
-    counts["turns_dropped" if fault else "turns_kept"] = agent_turns(messages)
-    if fault:
-        return None, fault, +counts
-
-    result = {
+    check_order(messages)
+    return {
         "question": whole_characters(question),
-        "messages": messages,
+        "messages": clean_messages(messages, counts),
         "gt": whole_characters(truth),
     }
-    return result, None, +counts
 
 
 # ------------------------------------------------------------------------------- reading a record
@@ -86,10 +94,8 @@ def is_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and bool(value.strip())
 
 
-def read_messages(record: dict, system_prompt: str, prompt_mode: PromptMode,
-                  ) -> tuple[list[dict], str | None]:
-    """(the messages with role and content only, a system message first; None), or (nothing, the
-    name of a fault)."""
+def read_messages(record: dict, system_prompt: str, prompt_mode: PromptMode) -> list[dict]:
+    """The messages with role and content only, a system message first."""
     listed = record.get("messages")
     if not isinstance(listed, list):
         listed = []
@@ -103,12 +109,12 @@ def read_messages(record: dict, system_prompt: str, prompt_mode: PromptMode,
     messages = []
     for i, message in enumerate([{"role": "system", "content": system_prompt}, *listed]):
         if not isinstance(message, dict):
-            return [], "non_dict_message"
+            raise Fault("non_dict_message")
         content = message.get("content")
         if not isinstance(content, str):
-            return [], f"non_str_content_at_{i}"
+            raise Fault(f"non_str_content_at_{i}")
         messages.append({"role": message.get("role"), "content": whole_characters(content)})
-    return messages, None
+    return messages
 
 
 def agent_turns(messages: list[dict]) -> int:
@@ -117,16 +123,16 @@ def agent_turns(messages: list[dict]) -> int:
 
 def normalised(messages: list[dict], counts: Counter) -> list[dict]:
     """A raw conversation in the form of a clean one: system prompt, question, pairs of a turn and
-    its observation, answer. Empty if the record cannot be used at all.
+    its observation, answer.
 
     A message without a partner goes; so does a turn without a readable call, with its observation.
     """
     if len(messages) < 3:
-        return []
+        raise Fault("raw_clean_failed")
     system, question, *middle, last = messages
     answer = rewrite.answer_turn(rewrite.lower_tags(last["content"]))
     if answer is None or any(message["role"] not in ("user", "assistant") for message in middle):
-        return []
+        raise Fault("raw_clean_failed")
 
     pairs = []
     for turn, following in pairwise(middle):
@@ -134,68 +140,69 @@ def normalised(messages: list[dict], counts: Counter) -> list[dict]:
             text = rewrite.first_call_turn(rewrite.lower_tags(turn["content"]))
             observation = rewrite.wrapped_observation(following["content"])
             if text:
-                pairs += [with_content(turn, text), with_content(following, observation)]
+                pairs += [turn | {"content": text}, following | {"content": observation}]
     turns = agent_turns(middle)
     observations = len(middle) - turns
     counts["unreadable_tool_turns_removed"] = turns - len(pairs) // 2
     counts["unreadable_tool_response_turns_removed"] = observations - len(pairs) // 2
-    answered = with_content(last, answer) | {"role": "assistant"}
+    answered = {"role": "assistant", "content": answer}
     return [system, question | {"role": "user"}, *pairs, answered]
-
-
-def with_content(message: dict, text: str) -> dict:
-    """The message with another text. The raw one stays beside it, to count what was repaired."""
-    return message | {"content": text, "raw": message["content"]}
 
 
 # ------------------------------------------------------------------------ prune, rewrite and dedup
 
 
 def clean_messages(messages: list[dict], counts: Counter) -> list[dict]:
-    """The messages without the turns that go and the observations after them, which are counted."""
+    """The messages as they are trained on. A turn that goes takes its observation with it, and both
+    are counted."""
     cleaned = messages[:2]
-    signatures: set[tuple] = set()               # of the calls so far
-    removal = None                               # why the turn before this message went, if it did
-    last = len(messages) - 1
-    for i, message in enumerate(messages[2:], start=2):
-        role, text = message["role"], message["content"]
-        if role == "assistant":
-            text, removal = clean_turn(text, i == last, counts)
-            signature = signature_of(text)
-            if signature and not removal:
-                removal = "duplicate" if signature in signatures else None
-                signatures.add(signature)
-            if removal:
-                counts[f"{removal}_tool_turns_removed"] += 1
-                continue
-        elif role == "user":
-            if removal and "<tool_response>" in text:
-                counts[f"{removal}_tool_response_turns_removed"] += 1
-                continue
-            if not (user_fault(text, i) or rewrite.is_wrapped(text)):
-                text = rewrite.wrapped_observation(text)
-        counts["messages_repaired"] += text != message.get("raw", message["content"])
-        cleaned.append({"role": role, "content": text})
+    signatures = set()                           # of the calls so far
+    for i in range(2, len(messages) - 1, 2):
+        turn, removal = clean_turn(messages[i]["content"], counts)
+        signature = signature_of(turn)
+        if not removal and signature in signatures:
+            removal = "duplicate"
+        if removal:
+            counts[f"{removal}_tool_turns_removed"] += 1
+            counts[f"{removal}_tool_response_turns_removed"] += 1
+            continue
+        signatures.add(signature)
+        observation = messages[i + 1]["content"]
+        if "<tool_response>" not in observation or "</tool_response>" not in observation:
+            raise Fault(f"user_missing_tool_response_at_{i + 1}")
+        if not rewrite.is_wrapped(observation):
+            observation = rewrite.wrapped_observation(observation)
+        cleaned.append({"role": "assistant", "content": turn})
+        cleaned.append({"role": "user", "content": observation})
+    cleaned.append({"role": "assistant", "content": clean_answer(messages[-1]["content"])})
     return cleaned
 
 
-def clean_turn(text: str, final: bool, counts: Counter) -> tuple[str, str | None]:
-    """(the turn as it is trained on, why it goes or None).
-
-    A turn that the validation refuses stays as it is, so that the fault gets its name."""
+def clean_turn(text: str, counts: Counter) -> tuple[str, str | None]:
+    """(a turn with a call as it is trained on, why it goes or None)."""
     lowered = rewrite.lower_tags(text)
     calls = rewrite.read_calls(lowered)
     others = [call["name"] for call in calls if call and rewrite.tool_of(call) not in ALLOWED_ARGS]
     if others:
         counts.update(f"pruned_tool_name_counts/{name}" for name in others)
         return text, "pruned"
-
-    if turn_fault(lowered, final) or rewrite.is_trainable(text, final):
+    check_tags(lowered, final=False)
+    if rewrite.is_trainable(text, final=False):
         return text, None
-    if final:
-        return rewrite.answer_turn(lowered) or text, None
     turn = rewrite.call_turn(lowered)
     return (turn, None) if turn else (text, "unreadable")
+
+
+def clean_answer(text: str) -> str:
+    """The last turn as it is trained on."""
+    lowered = rewrite.lower_tags(text)
+    check_tags(lowered, final=True)
+    if rewrite.is_trainable(text, final=True):
+        return text
+    answer = rewrite.answer_turn(lowered)
+    if answer is None:
+        raise Fault("final_answer_unusable")
+    return answer
 
 
 def signature_of(text: str) -> tuple | None:
@@ -208,46 +215,29 @@ def signature_of(text: str) -> tuple | None:
 # -------------------------------------------------------------------------------------- validation
 
 
-def validate(messages: list[dict]) -> str | None:
-    """The name of the first fault, in the order of the messages; None if there is none."""
+def check_order(messages: list[dict]) -> None:
+    """System prompt, question, turn, observation, ..., answer."""
     if len(messages) < 3:
-        return "too_short"
-    last = len(messages) - 1
+        raise Fault("too_short")
     for i, message in enumerate(messages[1:], start=1):
-        content = message["content"]
         if message["role"] != ("user" if i % 2 else "assistant"):
-            return f"bad_role_at_{i}"
-        if i % 2:
-            fault = user_fault(content, i)
-        else:
-            fault = turn_fault(rewrite.lower_tags(content), i == last)
-        if fault:
-            return fault
-
-    if last % 2:
-        return "last_message_not_assistant"
-    if not rewrite.is_trainable(messages[last]["content"], final=True):
-        return "final_answer_unusable"
-    return None
+            raise Fault(f"bad_role_at_{i}")
+    if len(messages) % 2 == 0:
+        raise Fault("last_message_not_assistant")
+    if "<tool_response>" in messages[1]["content"]:
+        raise Fault("first_user_contains_tool_response")
 
 
-def user_fault(content: str, i: int) -> str | None:
-    if i == 1:
-        return "first_user_contains_tool_response" if "<tool_response>" in content else None
-    if "<tool_response>" not in content or "</tool_response>" not in content:
-        return f"user_missing_tool_response_at_{i}"
-    return None
-
-
-def turn_fault(text: str, final: bool) -> str | None:
-    has_call = bool(rewrite.blocks(text, "tool_call"))
-    has_answer = bool(rewrite.blocks(text, "answer"))
-    if not rewrite.blocks(text, "think"):
-        return "assistant_missing_think"
-    if final:
-        if not has_answer:
-            return "final_assistant_missing_answer"
-        return "final_assistant_contains_tool" if has_call else None
-    if not has_call:
-        return "assistant_missing_tool_call"
-    return "assistant_tool_turn_contains_answer" if has_answer else None
+def check_tags(text: str, final: bool) -> None:
+    """A turn thinks, then it calls or, at the end, answers."""
+    thought, call, answer = (rewrite.blocks(text, tag) for tag in ("think", "tool_call", "answer"))
+    faults = {
+        "assistant_missing_think": not thought,
+        "final_assistant_missing_answer": final and not answer,
+        "final_assistant_contains_tool": final and call,
+        "assistant_missing_tool_call": not final and not call,
+        "assistant_tool_turn_contains_answer": not final and answer,
+    }
+    for name, is_fault in faults.items():
+        if is_fault:
+            raise Fault(name)

@@ -21,7 +21,7 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from minvenus.evaluation.aggregate import browse_ratio, executed_calls
+from minvenus.evaluation.answers import browse_ratio, executed_calls
 from minvenus.igpo.credit import Credit
 from minvenus.igpo.loss import LossConfig, k3, log_ratios, policy_losses
 from minvenus.types import Rollout, Sample

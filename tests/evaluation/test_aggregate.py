@@ -10,18 +10,17 @@ from minvenus.evaluation.aggregate import (
     RunResult,
     accuracy,
     bootstrap_interval,
-    browse_ratio,
     compare,
-    executed_calls,
     pass_share,
     summarise,
     wilson,
 )
+from minvenus.evaluation.answers import browse_ratio, executed_calls
 from minvenus.evaluation.tables import comparison_text, report_text
 from minvenus.types import Question, Turn
 
 VERDICTS = {"Y": True, "N": False, "U": None}
-NUMBERS = dict.fromkeys("turns malformed searches visits tokens seconds f1".split(), 1)
+NUMBERS = dict.fromkeys("turns malformed searches visits browse tokens seconds f1".split(), 1)
 
 
 def runs_of(table: str, text="Who?", truth="Rome", note="") -> list[RunResult]:
@@ -113,15 +112,15 @@ def test_a_call_counts_if_something_came_back_and_the_answer_is_no_call():
 
 # Two runs of four questions: right, mixed, without an answer, and one without a verdict.
 RUNS = """
-    question           ended   turns malformed searches visits tokens seconds  f1
-    p   Y           answered       5         0        2      2    100       1   1
-    p   Y           answered       5         0        1      3    100       1   1
-    q   N           answered       5         1        3      1    200       3  .5
-    q   Y answered_max_steps       5         0        2      2    200       3   1
-    r   N          max_steps       4         4        4      0    300       5   0
-    r   N              error       1         0        0      0    300       5   0
-    s   U           answered       2         0        1      0    300       5   0
-    s   N           answered       2         0        1      0    300       5   0
+    question           ended   turns malformed searches visits browse tokens seconds  f1
+    p   Y           answered       5         0        2      2     .5    100       1   1
+    p   Y           answered       5         0        1      3    .75    100       1   1
+    q   N           answered       5         1        3      1    .25    200       3  .5
+    q   Y answered_max_steps       5         0        2      2     .5    200       3   1
+    r   N          max_steps       4         4        4      0      0    300       5   0
+    r   N              error       1         0        0      0      -    300       5   0
+    s   U           answered       2         0        1      0      0    300       5   0
+    s   N           answered       2         0        1      0      0    300       5   0
 """.strip()
 REPORT = """\
 graded by        the judge grader-1
@@ -151,7 +150,7 @@ def eight_runs() -> list[RunResult]:
     for i, line in enumerate(lines):
         name, verdict, ending, *numbers = line.split()
         question = Question(name, "Who?", ["Rome"], "10-hop" if name == "p" else "2-hop")
-        numbers = dict(zip(names, map(float, numbers), strict=True))
+        numbers = {name: float(n) for name, n in zip(names, numbers, strict=True) if n != "-"}
         results.append(RunResult(question, i % 2, ending, None, VERDICTS[verdict], numbers))
     results[2].numbers["right_pages"], results[3].numbers["right_pages"] = 1.0, 0.5
     results[3] = replace(results[3], tool_errors=["refused", "refused"])

@@ -219,17 +219,3 @@ def test_a_verdict_is_kept_across_runs_and_another_model_question_truth_or_answe
         monkeypatch.setenv("JUDGE_MODEL", "grader-2")
         graded(judge_at(server, cache="kept"), "Italy's Rome")
     assert len(server.seen) == 5
-
-
-def test_of_two_processes_that_ask_the_same_at_the_same_time_both_take_the_first_verdict():
-    with serve(says("correct: yes")) as quick:
-        other = judge_at(quick, cache="shared")
-
-        def slow(handler):
-            graded(other, "Milan")
-            handler.reply(chat("correct: no"))
-
-        with serve(slow) as server:
-            judge = judge_at(server, cache="shared")
-            assert graded(judge, "Milan") == 1.0
-    assert len(server.seen) == len(quick.seen) == 1

@@ -129,18 +129,11 @@ def test_made_ids_follow_the_text_and_not_the_place_and_equal_texts_stay_apart(t
         records = [{"question": text, "answer": "x"} for text in texts]
         return [question.id for question in read_questions(write(tmp_path, *records))]
 
-    one, two, again = ids("first", "second", " first ")
-    assert again == one + "-2" and ids("second", "first") == [two, one]
+    odd = "谁？" * 90 + 'a/b\t"c"\n\\ d'
+    one, two, again, other = ids("first", "second", " first ", odd)
+    assert again == one + "-2" and ids("second", odd, "first") == [two, other, one]
     assert one.startswith("first-") and two.startswith("second-"), "people read them"
-
-
-def test_every_question_has_an_id_that_fits_a_line_a_flag_and_a_file_name(tmp_path):
-    texts = ["???", "Who founded Rome? And why, and when?", "谁？" * 90, 'a/b\t"c"\n\\ d\'s']
-    records = [{"question": text, "answer": "x"} for text in texts]
-    questions = read_questions(write(tmp_path, *records))
-    assert [q.text for q in questions] == texts
-    assert len({q.id for q in questions}) == len(texts)
-    assert all(len(q.id) <= 51 and not set(q.id) & set(" /\\\n\t'\"") for q in questions)
+    assert len(other) <= 49 and not set(other) & set(" /\\\n\t'\""), "a flag"
 
 
 # ----------------------------------------------------------------------------------------- refusals
@@ -163,9 +156,9 @@ def refused(path, *words):
         ('{"question": "x", "answer": "y", "pages": []}', "list of texts"),
         ('{"question": "x", "answer": "y", "pages": "Ann"}', "list of texts"),
         ('{"question": "x", "answer": "y", "pages": ["Ann", 3]}', "list of texts"),
-        ('{"question": "half \\ud83d?", "answer": "y"}', "half a surrogate pair"),
-        ('{"question": "x", "answer": ["y", "\\ude00"], "id": "r"}', "half a surrogate pair"),
-        ('{"question": "x", "answer": "y", "id": "\\ude00"}', "half a surrogate pair"),
+        ('{"question": "half \\ud83d?", "answer": "y"}', "surrogates not allowed"),
+        ('{"question": "x", "answer": ["y", "\\ude00"], "id": "r"}', "surrogates not allowed"),
+        ('{"question": "x", "answer": "y", "id": "\\ude00"}', "surrogates not allowed"),
         (RELEASED | {"prompt": [{"role": "system", "content": "Who?"}]}, "one user message"),
         (RELEASED | {"reward_model": {"ground_truth": ["a", "b"]}}, '"ground_truth": text'),
     ],
@@ -218,18 +211,6 @@ def test_all_questions_of_the_toy_web_can_be_taken_and_more_held_out_ones_are_re
     assert len(open_questions("toyweb", "toyweb", limit=256).held_out) == 256
     with pytest.raises(ConfigError, match="toyweb has 256 questions to evaluate on, not 257"):
         open_questions("toyweb", "toyweb", limit=257)
-
-
-def test_the_seed_decides_the_toy_web_and_the_order_of_training():
-    first, second = (replace(open_questions(None, "toyweb", seed), per_step=8) for seed in (1, 2))
-    assert first.held_out != second.held_out and first.fingerprint != second.fingerprint
-    names = [[name for name, _ in source.of_step(1)] for source in (first, second)]
-    assert names[0] != names[1] and len(names[0]) == 8
-
-
-def test_where_the_last_pet_is_asked_for_it_is_in_training_and_in_evaluation():
-    last = open_questions(None, "toyweb", asks="last", limit=4)
-    assert all(question.text.startswith("After ") for question in last.training + last.held_out)
 
 
 def test_the_toy_web_knows_its_right_pages_and_other_tools_are_closed():

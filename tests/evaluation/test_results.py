@@ -11,7 +11,7 @@ import pytest
 from minvenus.agent.record import rollout_from_json
 from minvenus.config import ConfigError
 from minvenus.evaluation import results as module
-from minvenus.evaluation.judge import WordGrader
+from minvenus.evaluation.answers import WordGrader
 from minvenus.evaluation.questions import QuestionSource
 from minvenus.evaluation.results import default_folder, fixed_settings, graded, open_results
 from minvenus.settings import AgentConfig, EvalConfig
@@ -35,6 +35,8 @@ from tests.agent.scripted import (
 CONFIG = EvalConfig(agent=AgentConfig(seed=7, temperature=0.5))
 FINGERPRINTS = {"questions": "q1", "system_prompt": "s1", "model": "m1"}
 ASKED = replace(QUESTION, answers=["hound", "cat"], source="web")  # any of its truths is right
+# two right pages, of which a rollout of these tests opens one
+SOURCE = SimpleNamespace(visits=lambda _: ([[["right"], ["wrong"]]], [2]))
 QUESTIONS = [Question(f"q{i}", f"Pet {i}?", ["cat"]) for i in range(4)]
 
 
@@ -47,7 +49,7 @@ def rollout_of(*turns, **more):
 
 
 def opened(folder, config=CONFIG, fingerprints=FINGERPRINTS):
-    return open_results(replace(config, out=str(folder)), fingerprints)
+    return open_results(replace(config, out=str(folder)), SOURCE, fingerprints)
 
 
 def lines_of(folder):
@@ -68,28 +70,28 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("turns", "numbers", "correct"),
+    ("turns", "numbers", "correct", "f1"),
     [
-        ([BROKEN, search(), visit(), answer()], (4, 1, 1, 1), True),
-        ([search()], (4, 1, 3, 0), False),
-        ([search(), answer("a dog")], (2, 0, 1, 0), False),
+        ([BROKEN, search(), visit(), answer()], (4, 1, 1, 1, 1 / 2), True, 1),
+        ([search()], (4, 1, 3, 0, 0), False, 0),
+        ([answer("a cat")], (1, 0, 0, 0, None), False, 2 / 3),
     ],
 )
 def test_a_line_gives_the_numbers_of_its_rollout_and_the_rollout_itself(
-    turns, numbers, correct, tmp_path
+    turns, numbers, correct, f1, tmp_path
 ):
     rollout = rollout_of(*turns)
     with opened(tmp_path) as results:
-        added = results.add(3, rollout, 0.5)
+        added = results.add(3, rollout)
     [line] = lines_of(tmp_path)
     with opened(tmp_path) as again:
         assert again.runs == results.runs == {(QUESTION.id, 3): added}
     assert replace(rollout_from_json(line), question=rollout.question) == rollout
-    names = "turns malformed searches visits tokens seconds exact_match f1 right_pages".split()
-    expected = (*numbers, len(rollout.tokens), rollout.seconds, correct, correct, 0.5)
-    assert tuple(added.numbers[name] for name in names) == expected
+    names = "turns malformed searches visits browse tokens seconds exact_match f1 right_pages"
+    expected = (*numbers, len(rollout.tokens), rollout.seconds, correct, f1, 0.5)
+    assert tuple(added.numbers.get(name) for name in names.split()) == expected
     assert (added.question, added.run, line["exact_match"]) == (ASKED, 3, correct)
-    assert added.tool_errors == ["http"] * numbers[-1], "visits fail"
+    assert added.tool_errors == ["http"] * numbers[3], "visits fail"
 
 
 def test_a_run_counts_once_its_line_and_the_name_of_its_file_are_on_the_disk(tmp_path, monkeypatch):
@@ -297,11 +299,9 @@ def test_a_line_that_did_not_fit_the_disk_is_dropped_and_the_others_are_saved(
         raise OSError("no space left")
 
     monkeypatch.setattr(module, "sync", full)
-    monkeypatch.setattr(module, "right_share", lambda *_: 0.5)
     with pytest.raises(OSError, match="no space left"):
         collect(tmp_path, policy_for(lambda *_: answer()), runs(1)[:2], 2)
     assert [*saved(tmp_path)] == [("q1", 0)], "it ended in the same step"
-    assert lines_of(tmp_path)[0]["right_pages"] == 0.5
 
 
 def test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved(tmp_path):

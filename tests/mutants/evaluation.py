@@ -109,9 +109,8 @@ MUTANTS = (
         "runs that have ended are lost when the evaluation stops",
         SAVED + "test_when_tools_stop_the_evaluation_the_runs_that_have_ended_are_saved",
         RESULTS + "make_runs",
-        "results.add(running.pop(episode), rollout, right_share(source, rollout))",
-        "result_of(rollout_to_json(rollout) | "
-        "dict(source='', exact_match=0, run=running.pop(episode)))",
+        "results.add(running.pop(episode), rollout)",
+        "result_of(running.pop(episode), rollout, source)",
     ),
     mutant(
         39,
@@ -183,9 +182,9 @@ MUTANTS = (
         39,
         "a failed run stays failed when it is made again",
         SAVED + "test_only_runs_that_ended_in_an_error_are_made_again_and_the_newest_line_counts",
-        RESULTS + "ResultsFile.__init__",
-        "self.runs[result.question.id, result.run] = result",
-        "self.runs.setdefault((result.question.id, result.run), result)",
+        RESULTS + "ResultsFile._count",
+        "self.runs[result.question.id, run] = result",
+        "self.runs.setdefault((result.question.id, run), result)",
     ),
     mutant(
         46,
@@ -222,13 +221,13 @@ MUTANTS = (
         51,
         "runs without a call lower the browse ratio",
         NUMBERS + "test_runs_without_a_call_change_no_browse_ratio",
-        (AGGREGATE + "browse_ratio", "fmean(ratios)", "sum(ratios) / len(calls)"),
+        ("minvenus.evaluation.answers:browse_ratio", "fmean(ratios)", "sum(ratios) / len(calls)"),
     ),
     mutant(
         51,
         "a call that nothing came back from counts",
         NUMBERS + "test_a_call_counts_if_something_came_back_and_the_answer_is_no_call",
-        (AGGREGATE + "executed_calls", " if turn.observation is not None", ""),
+        ("minvenus.evaluation.answers:executed_calls", " if turn.observation is not None", ""),
     ),
     mutant(
         51,

@@ -106,8 +106,8 @@ MUTANTS = (
         "null in a config.json is a value",
         "test_config.py::test_what_a_config_json_leaves_out_has_the_default_of_its_family",
         "minvenus.config:ModelConfig.from_json",
-        "raw.get(field.name) is not None",
-        "field.name in raw",
+        "if value is not None",
+        "if True",
     ),
     mutant(
         59,

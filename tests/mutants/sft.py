@@ -112,7 +112,9 @@ MUTANTS = (
         "a rollout that did not answer is taken for one",
         "sft/test_clean.py::"
         "test_a_rollout_of_our_own_is_cleaned_like_a_raw_record_if_it_ended_with_an_answer",
-        ("minvenus.sft.clean:clean", "if not str(record.get(", "if False and str(record.get("),
+        "minvenus.sft.clean:clean_record",
+        "if not str(record.get(",
+        "if False and str(record.get(",
     ),
     mutant(
         50,

@@ -230,7 +230,8 @@ MUTANTS = (
     mutant(
         54,
         "a page that does not exist is a fault of the reader",
-        "test_infer.py::test_sixty_pages_that_do_not_exist_are_no_failure_of_the_tools",
+        "tools/test_web.py::"
+        "test_an_error_of_a_page_is_told_from_one_of_the_reader_which_is_asked_again",
         "minvenus.tools.web:LiveTools._read",
         'raise ToolError("page", str(error))',
         "raise error",
