@@ -14,7 +14,7 @@ from math import prod
 
 import numpy
 
-NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}     # type -> its struct code
+NUMBERS = {4: "I", 5: "i", 6: "f", 7: "?"}     # types of values that are read -> struct code
 TEXT, ARRAY = 8, 9
 F32, Q4_1, Q8_0 = 0, 3, 8
 BLOCKS = {  # block type -> how many numbers a block has, its layout
@@ -45,8 +45,7 @@ class GGUF:
             [axes] = self.numbers("I")
             *sizes, kind, offset = self.numbers(f"{axes}QIQ")
             headers.append((name, sizes[::-1], kind, offset))
-        alignment = self.values.get("general.alignment", 32)
-        start = -(-self.place // alignment) * alignment
+        start = -(-self.place // 32) * 32
         self.tensors = {}
         for name, shape, kind, offset in headers:
             self.tensors[name] = self.tensor(shape, kind, start + offset)
@@ -74,10 +73,10 @@ class GGUF:
         blocks = numpy.frombuffer(self.data, layout, prod(shape) // size, place)
         if kind == F32:
             return blocks.reshape(shape)
-        scale = blocks["d"].astype(numpy.float32)[:, None]
-        quants = blocks["q"]
-        if kind == Q8_0:
-            return (scale * quants).reshape(shape)
-        lowest = blocks["m"].astype(numpy.float32)[:, None]
-        halves = quants & 15, quants >> 4
-        return (scale * numpy.concatenate(halves, axis=1) + lowest).reshape(shape)
+        numbers = blocks["q"]
+        if kind == Q4_1:
+            numbers = numpy.concatenate((numbers & 15, numbers >> 4), axis=1)
+        weight = blocks["d"].astype(numpy.float32)[:, None] * numbers
+        if kind == Q4_1:
+            weight += blocks["m"].astype(numpy.float32)[:, None]
+        return weight.reshape(shape)

@@ -9,7 +9,7 @@ import torch
 from minvenus.agent.prompt import read_format
 from minvenus.config import ConfigError, ModelConfig, read_json
 from minvenus.experiments.factbook import LEAD_IN, SYSTEM
-from minvenus.experiments.gguf import F32, GGUF, Q4_1, Q8_0
+from minvenus.experiments.gguf import F32, Q4_1, Q8_0
 from minvenus.experiments.smollm2 import SmolLM2Config, halves_in_order, main
 from minvenus.model import weights
 from minvenus.text.tokenizer import BYTE_SYMBOLS, TAGS, Tokenizer
@@ -33,6 +33,8 @@ def value(content) -> bytes:
         return struct.pack("<I", 8) + text(content)
     if isinstance(content, float):
         return struct.pack("<If", 6, content)
+    if isinstance(content, bool):
+        return struct.pack("<I?", 7, content)
     if isinstance(content, int):
         return struct.pack("<II", 4, content)
     if isinstance(content[0], str):
@@ -103,6 +105,7 @@ def write_gguf(path, changes: dict | None = None) -> dict[str, numpy.ndarray]:
         "llama.rope.freq_base": 1e4,
         "llama.attention.layer_norm_rms_epsilon": 1e-5,
         "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.add_bos_token": False,
         "tokenizer.ggml.tokens": TOKENS,
         "tokenizer.ggml.token_type": [3] * 17 + [1] * (len(TOKENS) - 17),
         "tokenizer.ggml.merges": MERGES,
@@ -220,20 +223,6 @@ def test_a_damaged_file_is_one_clear_line(converted, tmp_path, damage, words):
     path.write_bytes(damage((folder / "model.gguf").read_bytes()))
     with pytest.raises(ConfigError, match=rf"model\.gguf is no GGUF file .*{words}"):
         main(SmolLM2Config(gguf=str(path), out=str(tmp_path / "model")))
-
-
-def test_values_of_every_type_are_read_and_the_data_begins_where_the_file_says():
-    values = {"B": 1, "b": -3, "H": 1, "h": -3, "I": 1, "i": -3, "f": 0.5, "?": True}
-    values |= {"Q": 1, "q": -3, "d": 0.5}
-    header = struct.pack("<4sIQQ", b"GGUF", 3, 1, len(values) + 1)
-    for kind, (code, number) in zip((*range(8), 10, 11, 12), values.items(), strict=True):
-        header += text(code) + struct.pack("<I" + code, kind, number)
-    header += text("general.alignment") + value(64)
-    header += text("a") + struct.pack("<IQIQ", 1, 2, F32, 0)
-    numbers = numpy.array([1.0, -2.0], "<f4")
-    content = GGUF(header + b"\0" * (-len(header) % 64) + numbers.tobytes())
-    assert content.values == values | {"general.alignment": 64}
-    assert content.tensors["a"].tolist() == [1.0, -2.0]
 
 
 def test_another_model_and_a_missing_package_are_one_clear_line(tmp_path, monkeypatch):
