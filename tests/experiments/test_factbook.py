@@ -13,7 +13,7 @@ from minvenus.agent.protocol import format_error, parse_turn
 from minvenus.config import ConfigError
 from minvenus.evaluation.questions import read_questions
 from minvenus.experiments import factbook
-from minvenus.experiments.countries import Country, amounts, largest, read_country
+from minvenus.experiments.countries import Country, amounts, largest, read_countries, read_country
 from minvenus.experiments.factbook import (
     FactbookConfig,
     chains,
@@ -106,6 +106,16 @@ def test_html_notes_ties_and_missing_fields_of_a_country():
     assert "land borders" not in read_country(ALMA, {"Cora"}, dropped).targets, "no page"
     assert dropped["land borders: none, a tie, or no page"] == 2
     assert dropped["capital: missing or not one plain name"] == 1
+
+
+def test_a_country_has_its_short_name_or_else_its_long_one(tmp_path):
+    forms = [("Ann", "An"), ("none", "Bea"), ("Cy (west)", "Cy"), ("none", "none"), ("", ";")]
+    for i, (short, long) in enumerate(forms):
+        raw = raw_country(short, "", "", long_form=long)
+        (tmp_path / f"{i}.json").write_text(json.dumps(raw))
+    dropped = Counter()
+    assert list(read_countries(tmp_path, dropped)) == ["Ann", "Bea", "Cy"]
+    assert dropped["countries without a name"] == 2
 
 
 def test_amounts_know_short_names_and_leave_out_what_is_no_amount():
