@@ -293,6 +293,9 @@ def test_a_wrong_result_comes_between_the_search_and_the_right_page(almanac, mon
     assert calls[:3] == [("search", "Bria"), ("visit", "Cora"), ("visit", "Bria")]
     assert calls[3:] == [("search", "Alma"), ("visit", "Cora"), ("visit", "Alma")]
     assert answer == "Ortö"
+    messages = demonstration(SHORT, almanac, random.Random(0))
+    thoughts = [message["content"].split("\n")[1] for message in messages[2:-1:2]]
+    assert thoughts == ["I need the page of Bria."] * 3 + ["I need the page of Alma."] * 3
 
 
 def test_a_wrong_link_is_a_country_that_the_page_before_names(almanac, monkeypatch):
