@@ -24,7 +24,6 @@ With --world the model reads the pages of an almanac along the known path of its
 script and without any training: audit_pages.py.
 """
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -37,19 +36,19 @@ from minvenus.experiments.audit_pages import audit_pages
 from minvenus.experiments.audit_table import (
     Visit,
     correlated,
-    in_words,
-    rank_correlation,
+    follows_progress,
+    ranks,
     visit_table,
 )
-from minvenus.experiments.compare import run
 from minvenus.experiments.results import Table
 from minvenus.files import latest_checkpoint
+from minvenus.flags import build
 from minvenus.igpo.gain import belief, wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import SavedBatch, load_batch
 from minvenus.setting import setting
-from minvenus.settings import ASKS, Asks, Hops
+from minvenus.settings import Asks
 from minvenus.text.chat import stream
 from minvenus.tools.toyweb import Case, ToyTools, ToyWeb
 from minvenus.tools.toyweb_lessons import (
@@ -60,55 +59,34 @@ from minvenus.tools.toyweb_lessons import (
     teach,
     tool_response,
 )
+from minvenus.train.settings import IGPOConfig
 
 
 @dataclass(frozen=True)
 class AuditConfig:
-    """python -m minvenus.experiments audit: what the gains of a checkpoint, or of a run, reward."""
+    """python -m minvenus.experiments audit: what the gains of a run, or of a checkpoint, reward."""
 
-    model: str | None = setting(
-        None, "a checkpoint of the tiny model: 256 rollouts, 2 turns to spare")
-    hops: Hops = setting(4, "of its questions")
-    asks: Asks = setting("every", ASKS)
     run: str | None = setting(
-        None, "or a folder of train_igpo.py: its first and its last saved rollouts")
+        None, "a folder of train_igpo.py on the toy web: its first and last saved rollouts")
     world: str | None = setting(
-        None, "with --model: a folder of the factbook command; its test questions, by script")
+        None, "or one of the factbook command: its test questions, by script, read by ...")
+    model: str = setting("runs/smollm2", "... this checkpoint")
     questions: int = setting(102, "of that folder, as many of each number of hops", least=1)
 
     def __post_init__(self):
         check(self)
-        if (self.model is None) == (self.run is None):
-            raise ConfigError(
-                "give --model FOLDER (a checkpoint) or --run FOLDER (of train_igpo.py)")
-        if self.world and not self.model:
-            raise ConfigError("--world FOLDER needs --model FOLDER, which scores its pages")
+        if (self.world is None) == (self.run is None):
+            raise ConfigError("give --run FOLDER (of train_igpo.py) or --world FOLDER (of the "
+                              "factbook command)")
 
 
 def main(config: AuditConfig) -> str:
-    if config.run:
-        return audit_run(Path(config.run))
     if config.world:
-        return audit_pages(Path(str(config.model)), Path(config.world), config.questions)
+        return audit_pages(Path(config.model), Path(config.world), config.questions)
+    return audit_run(Path(str(config.run)))
 
-    # one step of training: its rollouts are sampled and scored before the update
-    with tempfile.TemporaryDirectory() as folder:
-        run(
-            "train_igpo.py",
-            model=config.model,
-            out=folder,
-            steps=1,
-            questions=64,
-            group=4,
-            hops=config.hops,
-            slack=2,
-            asks=config.asks,
-            max_context=max(768, 192 * config.hops),
-            seed=1000,
-            pages=8192,
-            evaluate_questions=1,
-        )
-        return audit_run(Path(folder))
+
+# ------------------------------------------------------------------------------ runs on the toy web
 
 
 def audit_run(folder: Path) -> str:
@@ -116,68 +94,42 @@ def audit_run(folder: Path) -> str:
     files = sorted((folder / "rollouts").glob("step-*.jsonl"))
     if not files:
         raise ConfigError(f"{folder} has no saved rollouts")
-    settings = read_json(folder / "run.json")
-    if settings["data"] != "toyweb":
-        raise ConfigError(f"{folder} was trained on {settings['data']}: "
+    settings = build(IGPOConfig, read_json(folder / "run.json"))
+    if settings.data != "toyweb":
+        raise ConfigError(f"{folder} was trained on {settings.data}: "
                           "right pages are known on the toy web only")
-    seed = settings["question_seed"]
-    if seed is None:
-        seed = settings["seed"]
-    asks = settings.get("asks", "every")             # runs from before it was a setting
-    web = ToyWeb(seed, settings["hops"], asks=asks)
+    web = ToyWeb(settings.web_seed, settings.hops, asks=settings.asks)
 
     batches = [load_batch(files[0])]
-    models = {"before": start_folder(settings["model"])}
+    models = {"before": start_folder(settings.model)}
     if len(files) > 1:
         batches.append(load_batch(files[-1]))
-        models |= last_model(folder)
-
+        checkpoint = latest_checkpoint(folder)
+        models["after"] = checkpoint and checkpoint / "model"
     parts = [audit_batch(batch, web) for batch in batches]
-    present = {}
-    for name, model in models.items():
-        if model and (model / "config.json").is_file():
-            present[name] = model
-        else:
-            parts.append(f"no probes {name} training: {model} is no model")
-    if present:
-        probes = table(probe_table(present, batches[0].recipe, asks))
-        parts.insert(len(batches), f"probes, mean gain\n{probes}")
-    return "\n\n".join(parts)
-
-
-def last_model(folder: Path) -> dict[str, Path]:
-    """{"after": the newest model}; empty for a copy of a run without its checkpoints."""
-    try:
-        newest = latest_checkpoint(folder)
-    except ConfigError:
-        return {}
-    return {"after": newest / "model"} if newest else {}
-
-
-# ---------------------------------------------------------------------------------- saved rollouts
+    present = {name: model for name, model in models.items() if model}
+    probes = probe_table(present, batches[0].recipe, settings.asks)
+    return "\n\n".join([*parts, f"probes, mean gain\n{table(probes)}"])
 
 
 def audit_batch(batch: SavedBatch, web: ToyWeb) -> str:
     head = f"step {batch.step}: {len(batch.samples)} rollouts"
-    first = [beliefs[0] for beliefs in batch.credit.beliefs if beliefs[0] is not None]
-    if first and batch.recipe.gain == "log_prob":
-        head += f", log P(truth | question) {fmean(first):+.2f} per token"
+    firsts = [sample.truth_logprobs[0] for sample in batch.samples]
+    beliefs = [belief(logprobs, "log_prob") for logprobs in firsts if logprobs]
+    if beliefs:
+        head += f", log P(truth | question) {fmean(beliefs):+.2f} per token"
 
     visits = visits_of(batch, web)
-    gains = [visit.gain for visit in visits]
-    progress = [visit.progress for visit in visits]
-    ranked = rank_correlation(gains, progress)
-    highest = rank_correlation(sorted(gains), sorted(progress))
+    gains = sorted(visit.gain for visit in visits)
+    progress = sorted(visit.progress for visit in visits)
+    highest = correlated(ranks(gains), ranks(progress))
 
     sums = [sum(filter(None, gains)) for gains in batch.credit.gains]
     outcomes = [sample.outcome for sample in batch.samples if sample.outcome is not None]
-    explained = correlated(sums, outcomes)
-    if explained is not None:
-        explained = explained ** 2
-
+    explained = correlated(sums, outcomes) ** 2
     numbers = (
-        f"rank correlation of gain and progress {ranked} (at most {highest}), "
-        f"R^2 of summed gains and outcome {in_words(explained)}")
+        f"{follows_progress(visits)} (at most {highest:.2f}), "
+        f"R^2 of summed gains and outcome {explained:.2f}")
     return f"{head}\n{numbers}\n{table(visit_table(visits))}"
 
 
@@ -226,11 +178,11 @@ def probe_turns(case: Case) -> dict[str, tuple[str, str]]:
 
 def probe_table(models: dict[str, Path], recipe: Recipe, asks: Asks) -> Table:
     """The mean gain of every probe under each model."""
-    columns = [probe_gains(model, recipe, asks) for model in models.values()]
-    rows = [["turn", *models]]
-    for name in columns[0]:
-        rows.append([name, *(f"{fmean(gains[name]):+.2f}" for gains in columns)])
-    return rows
+    rows: dict[str, list[str]] = {}
+    for model in models.values():
+        for name, gains in probe_gains(model, recipe, asks).items():
+            rows.setdefault(name, [name]).append(f"{fmean(gains):+.2f}")
+    return [["turn", *models], *rows.values()]
 
 
 def probe_gains(model: Path, recipe: Recipe, asks: Asks) -> dict[str, list[float]]:

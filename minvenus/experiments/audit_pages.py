@@ -23,13 +23,11 @@ from minvenus.agent.prompt import read_format
 from minvenus.config import ConfigError
 from minvenus.console import table
 from minvenus.engine import Engine
-from minvenus.engine.engine import ScoreRequest
 from minvenus.evaluation.questions import open_questions
-from minvenus.experiments import factbook
-from minvenus.experiments.audit_table import Visit, rank_correlation, table_row, visit_table
-from minvenus.experiments.factbook import LEAD_IN, lines_to_read, linked
+from minvenus.experiments.audit_table import Visit, follows_progress, table_row, visit_table
+from minvenus.experiments.factbook import LEAD_IN, lines_to_read, linked, opening, turn
 from minvenus.experiments.results import Table
-from minvenus.igpo.gain import belief, wrap_truth
+from minvenus.igpo.gain import WrappedTruth, belief, wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model import weights
 from minvenus.text.chat import stream
@@ -42,49 +40,38 @@ PAGES, PAGE_SIZE = 512, 16           # of the cache: a path of three hops and it
 
 
 def audit_pages(model: Path, world: Path, count: int) -> str:
-    """Tables by the number of hops, of about `count` test questions."""
+    """Tables by the number of hops, of the first `count` test questions."""
     source = open_questions(str(world / "test.jsonl"), f"almanac:{world / 'pages'}")
-    by_hops: dict[int, list[Question]] = defaultdict(list)
-    for question in source.held_out:
-        lines = lines_to_read(question.text)
-        if lines and len(lines) == len(question.pages or []):
-            by_hops[len(lines)].append(question)
-    if not by_hops:
-        raise ConfigError(f"no question of {world / 'test.jsonl'} is one of the factbook command, "
-                          "with its pages")
-
     walker = Walker(model, source.tools)
+    beliefs = defaultdict(list)      # number of hops -> of its questions: belief, visits
+    walks = defaultdict(list)
+    for question in source.held_out[:count]:
+        first, visits = walker.walk(question)
+        hops = len(question.pages or [])
+        beliefs[hops].append(first)
+        walks[hops].append(visits)
+
     parts = []
     everything: list[Visit] = []
-    for hops, questions in sorted(by_hops.items()):
-        beliefs = []
-        walks = []
-        for question in questions[:max(1, count // len(by_hops))]:
-            first, visits = walker.walk(question)
-            beliefs.append(first)
-            walks.append(visits)
-
-        visits = list(chain.from_iterable(walks))
-        head = (f"{len(walks)} {hops}-hop questions, log P(truth | question) "
-                f"{fmean(beliefs):+.2f} per token, {rank_words(visits)}")
-        parts.append(f"{head}\n{table(visit_table(visits))}")
-        parts.append(table(difference_table(walks)))
+    for hops in sorted(walks):
+        visits = list(chain.from_iterable(walks[hops]))
+        parts += [
+            f"{len(walks[hops])} {hops}-hop questions, log P(truth | question) "
+            f"{fmean(beliefs[hops]):+.2f} per token, {follows_progress(visits)}\n"
+            f"{table(visit_table(visits))}",
+            table(difference_table(walks[hops])),
+        ]
         everything += visits
-    return "\n\n".join([*parts, f"all: {rank_words(everything)}", first_visit_words(everything)])
 
-
-def rank_words(visits: list[Visit]) -> str:
-    gains = [visit.gain for visit in visits]
-    progress = [visit.progress for visit in visits]
-    return f"rank correlation of gain and progress {rank_correlation(gains, progress)}"
-
-
-def first_visit_words(visits: list[Visit]) -> str:
-    """Whether uncentred gains pay for beginning, by themselves."""
-    gains = [visit.gain for visit in visits if visit.kind == "right" and visit.hop == 1]
+    # whether uncentred gains pay for beginning, by themselves
+    gains = [visit.gain for visit in everything if (visit.kind, visit.hop) == ("right", 1)]
     mean = fmean(gains)
     sign = "above 0" if mean > 0 else "not above 0: the right first page costs belief"
-    return f"mean gain of a first right visit {mean:+.2f} ± {standard_error(gains):.2f}, {sign}"
+    return "\n\n".join([
+        *parts,
+        f"all: {follows_progress(everything)}",
+        f"mean gain of a first right visit {mean:+.2f} ± {standard_error(gains):.2f}, {sign}",
+    ])
 
 
 def standard_error(numbers: list[float]) -> float:
@@ -94,16 +81,17 @@ def standard_error(numbers: list[float]) -> float:
 def difference_table(walks: list[list[Visit]]) -> Table:
     """The gain of the right page less that of another one of the same question and hop: the mean,
     its standard error, and how often the right page gains more."""
-    differences: dict[tuple[str, int], list[float]] = defaultdict(list)
+    differences: dict[tuple[str, str], list[float]] = defaultdict(list)
     for visits in walks:
         right = {visit.hop: visit.gain for visit in visits if visit.kind == "right"}
         for visit in visits:
             if visit.kind != "right":
-                differences[visit.kind, visit.hop].append(right[visit.hop] - visit.gain)
+                gain = right[visit.hop] - visit.gain
+                differences[visit.kind, str(visit.hop)].append(gain)
 
     rows = [["right less", "hop", "count", "mean", "error", "positive"]]
-    for (kind, hop), numbers in sorted(differences.items()):
-        rows.append(table_row(kind, str(hop), numbers, standard_error(numbers)))
+    for place, gains in sorted(differences.items()):
+        rows.append(table_row(*place, gains, standard_error(gains)))
     return rows
 
 
@@ -119,55 +107,61 @@ class Walker:
 
     def walk(self, question: Question) -> tuple[float, list[Visit]]:
         """The belief on the question alone, and the visits of its path and beside it."""
-        pages = question.pages or []
-        lines = lines_to_read(question.text)
-        messages = factbook.opening(self.format.prompt, question.text)
-        branches = []                # (kind, hop, messages as far as the page)
-        for hop, (page, line) in enumerate(zip(pages, lines, strict=True), start=1):
-            messages = messages + factbook.turn(self.almanac, page, "search", {"query": [page]})
-            for kind, title in self.side_pages(question, hop).items():
-                branch = messages + factbook.visit(self.almanac, page, title, line)
-                branches.append((kind, hop, branch))
-            messages = messages + factbook.visit(self.almanac, page, page, line)
-
-        # a search and a visit at each hop; the first start is after the question
-        path, starts = self.encode(messages)
-        wrapped = wrap_truth(question.answers[0], self.tokenizer, self.recipe)
-        requests: list[ScoreRequest] = [(path, starts[::2], wrapped.ids)]
-        for _, hop, branch in branches:
-            ids, _ = self.encode(branch)
-            shared = starts[2 * hop - 1]
-            requests.append((path, [shared], ids[shared:] + wrapped.ids))
-
-        beliefs = []                 # of each request: after each of its starts
-        length = len(wrapped.ids) - wrapped.start
-        for scores in self.engine.score_many(requests):
-            beliefs.append([belief(logprobs[-length:], "log_prob") for logprobs in scores])
-
-        on_path, *beside = beliefs
-        visits = []
-        for hop in range(1, len(on_path)):
-            visits.append(Visit("right", hop, on_path[hop] - on_path[hop - 1], 1.0))
-        for (kind, hop, _), [after] in zip(branches, beside, strict=True):
-            visits.append(Visit(kind, hop, after - on_path[hop - 1], 0.0))
-        return on_path[0], visits
-
-    def side_pages(self, question: Question, hop: int) -> dict[str, str]:
-        """kind -> title of a page that is not the right one; a kind without any page is absent."""
         path = question.pages or []
-        results = self.almanac.titles(path[hop - 1])
+        lines = lines_to_read(question.text)
+        if not lines or len(lines) != len(path):
+            raise ConfigError(f"{question.text!r} with its pages is no question of the factbook "
+                              "command")
+        messages = opening(self.format.prompt, question.text)
+        truth = wrap_truth(question.answers[0], self.tokenizer, self.recipe)
+        [first] = self.beliefs(messages, [[]], truth)
+
+        visits = []
+        before = first
+        for hop, (page, line) in enumerate(zip(path, lines, strict=True), start=1):
+            messages += turn(self.almanac, page, query=[page])
+            pages = self.pages_at(path, hop, question.text)
+            turns = []
+            for title in pages.values():
+                turns.append(turn(self.almanac, page, url=[title], goal=line))
+            beliefs = self.beliefs(messages, turns, truth)
+            for kind, after in zip(pages, beliefs, strict=True):
+                visits.append(Visit(kind, hop, after - before, float(kind == "right")))
+            messages += turns[0]                       # the right page comes first
+            before = beliefs[0]
+        return first, visits
+
+    def beliefs(
+        self, messages: list[dict], turns: list[list[dict]], truth: WrappedTruth
+    ) -> list[float]:
+        """The belief after the messages and each of the turns."""
+        shared = self.encode(messages)
+        continuations = []
+        for more in turns:
+            continuations.append(self.encode(messages + more)[len(shared):] + truth.ids)
+        beliefs = []
+        for logprobs in self.engine.score(shared, continuations):
+            beliefs.append(belief(logprobs[truth.start - len(truth.ids):], "log_prob"))
+        return beliefs
+
+    def encode(self, messages: list[dict]) -> list[int]:
+        """The ids as far as the next turn."""
+        next_turn = assistant(LEAD_IN, "-")
+        ids, _, spans = stream([*messages, next_turn], self.tokenizer)
+        start, _ = spans[-1]
+        return ids[:start]
+
+    def pages_at(self, path: list[str], hop: int, seed: str) -> dict[str, str]:
+        """kind -> title of a page to visit; a kind without any page is absent."""
+        right = path[hop - 1]
+        results = self.almanac.titles(right)
         near = results if hop == 1 else linked(self.almanac, path[hop - 2])
         known = {*path, *near, *results}
-        choices = {
+        others = {
             "wrong": [title for title in near if title not in path],
             "repeated": path[hop - 2 : hop - 1] if hop > 1 else [],
             "unrelated": [title for title in self.almanac.pages if title not in known],
         }
-        rng = random.Random(f"{question.text} {hop}")
-        return {kind: rng.choice(titles) for kind, titles in choices.items() if titles}
-
-    def encode(self, messages: list[dict]) -> tuple[list[int], list[int]]:
-        """The ids as far as the next turn, and where each turn begins, the next one too."""
-        ids, _, spans = stream([*messages, assistant(LEAD_IN, "-")], self.tokenizer)
-        starts = [start for start, _ in spans]
-        return ids[:starts[-1]], starts
+        rng = random.Random(f"{seed} {hop}")
+        chosen = {kind: rng.choice(titles) for kind, titles in others.items() if titles}
+        return {"right": right, **chosen}

@@ -7,8 +7,9 @@
     unrelated   a page that nothing led to; in scripted visits only (audit_pages.py)
 """
 
+import math
 from collections import defaultdict
-from statistics import StatisticsError, correlation, fmean, pstdev
+from statistics import correlation, fmean, pstdev
 from typing import NamedTuple
 
 from minvenus.experiments.results import Table
@@ -44,8 +45,10 @@ def table_row(kind: str, hop: str, numbers: list[float], spread: float) -> list[
     return [*row, f"{fmean(numbers):+.2f}", f"{spread:.2f}", f"{positive:.0%}"]
 
 
-def rank_correlation(gains: list[float], progress: list[float]) -> str:
-    return in_words(correlated(ranks(gains), ranks(progress)))
+def follows_progress(visits: list[Visit]) -> str:
+    gains = [visit.gain for visit in visits]
+    progress = [visit.progress for visit in visits]
+    return f"rank correlation of gain and progress {correlated(ranks(gains), ranks(progress)):.2f}"
 
 
 def ranks(numbers: list[float]) -> list[float]:
@@ -57,13 +60,7 @@ def ranks(numbers: list[float]) -> list[float]:
     return shared
 
 
-def correlated(a: list[float], b: list[float]) -> float | None:
-    """Pearson's correlation; None where one side does not vary."""
-    try:
-        return correlation(a, b)
-    except StatisticsError:
-        return None
-
-
-def in_words(statistic: float | None) -> str:
-    return "not known" if statistic is None else f"{statistic:.2f}"
+def correlated(a: list[float], b: list[float]) -> float:
+    """Pearson's correlation; nan where one side does not vary."""
+    varies = len(set(a)) > 1 and len(set(b)) > 1
+    return correlation(a, b) if varies else math.nan

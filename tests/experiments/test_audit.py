@@ -1,6 +1,7 @@
 """The gain audit, by hand: gains of a few made-up rollouts on a web whose right path is known."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,7 @@ from minvenus.config import ConfigError, ModelConfig
 from minvenus.console import table
 from minvenus.experiments import audit
 from minvenus.experiments.audit import AuditConfig, Visit, visit_table, visits_of
-from minvenus.experiments.compare import flags_of
-from minvenus.flags import parse_flags
+from minvenus.flags import save_config
 from minvenus.igpo.recipes import Recipe
 from minvenus.model.weights import start_folder
 from minvenus.report.saved import save_batch
@@ -103,33 +103,40 @@ def test_the_table_word_for_word():
 # ------------------------------------------------------------------------------ of a run's folder
 
 
+@pytest.fixture
+def probed(monkeypatch):
+    """No model is scored; gives what the probes were asked for."""
+    asked = []
+    monkeypatch.setattr(audit, "probe_table", lambda *given: asked.append(given) or [["turn"]])
+    return asked
+
+
 def saved_run(folder, *batches, **changes):
-    settings = {"data": "toyweb", "seed": 6, "question_seed": 5, "hops": 2, "slack": 2}
-    settings["model"] = str(folder / "gone")
-    (folder / "run.json").write_text(json.dumps(settings | changes))
+    start = folder / "start"
+    start.mkdir(exist_ok=True)
+    (start / "config.json").write_text(json.dumps(ModelConfig.preset("tiny").to_hf()))
+    settings = {"seed": 6, "question_seed": 5, "hops": 2, "model": str(start)} | changes
+    save_config(IGPOConfig(**settings), folder)
     for one in batches:
         save_batch(folder, one)
     return AuditConfig(run=str(folder))
 
 
-def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path):
-    (tmp_path / "gone").mkdir()
-    config = saved_run(tmp_path, batch(step=1))
-    first, unscored = audit.main(config).split("\n\n")
+def test_of_a_run_the_first_and_the_last_saved_rollouts_are_reported(tmp_path, probed):
+    first, probes = audit.main(saved_run(tmp_path, batch(step=1))).split("\n\n")
     assert first.startswith(
         "step 1: 2 rollouts, log P(truth | question) -4.00 per token\n"
-        "rank correlation of gain and progress not known (at most not known), R^2 of summed gains "
-        "and outcome 1.00\nvisit "
+        "rank correlation of gain and progress nan (at most nan), R^2 of summed gains and outcome "
+        "1.00\nvisit "
     ), "nobody asked for a pet; two points are always on a line"
-    assert first.endswith(table(visit_table(VISITS)))
-    assert unscored == f"no probes before training: {tmp_path}/gone is no model"
-    saved_run(tmp_path, batch(step=20), batch(step=100, lift=0.5))
+    assert first.endswith(table(visit_table(VISITS))) and probes == "probes, mean gain\nturn"
+    config = saved_run(tmp_path, batch(step=20), batch(step=100, lift=0.5))
     before, after, _ = audit.main(config).split("\n\n")
     assert before == first and after.startswith("step 100: 2 rollouts")
     assert "right       2      1  +2.50" in after
 
 
-def test_the_web_is_that_of_the_question_seed_and_0_is_one(tmp_path):
+def test_the_web_is_that_of_the_question_seed_and_0_is_one(tmp_path, probed):
     own = audit.main(saved_run(tmp_path, batch()))
     assert audit.main(saved_run(tmp_path, seed=5, question_seed=None)) == own
     assert audit.main(saved_run(tmp_path, seed=5, question_seed=0)) != own
@@ -176,8 +183,10 @@ def test_both_numbers_of_a_batch_worked_by_hand():
 
 
 def test_rollouts_that_nobody_scored_have_no_gains_and_no_correlations():
-    text = audit.audit_batch(batch(Recipe(use_gain=False)), WEB)
-    numbers = "progress not known (at most not known), R^2 of summed gains and outcome not known\n"
+    scored = batch(Recipe(use_gain=False))
+    samples = [replace(s, truth_logprobs=[None] * len(s.rollout.turns)) for s in scored.samples]
+    text = audit.audit_batch(replace(scored, samples=samples), WEB)
+    numbers = "progress nan (at most nan), R^2 of summed gains and outcome nan\n"
     assert text.startswith("step 1: 2 rollouts\nrank ") and numbers in text
 
 
@@ -243,46 +252,30 @@ def test_a_probe_gains_what_the_answers_own_tokens_gain_from_its_turn(monkeypatc
 
 
 def test_the_start_is_probed_and_where_there_are_later_rollouts_the_newest_checkpoint_too(
-    tmp_path, monkeypatch
+    tmp_path, probed
 ):
-    seen = []
-    monkeypatch.setattr(audit, "probe_table", lambda *given: seen.append(given) or [["turn"]])
-    for model in ("gone", "checkpoints/step-00000003/model"):
-        (tmp_path / model).mkdir(parents=True)
-        (tmp_path / model / "config.json").touch()
+    (tmp_path / "checkpoints/step-00000003/model").mkdir(parents=True)
     (tmp_path / "checkpoints/step-00000003/state.json").write_text("{}")
     (tmp_path / "latest").write_text("step-00000003")
     recipe = Recipe(gain="prob")
     text = audit.main(saved_run(tmp_path, batch(recipe, step=1)))
-    assert text.startswith("step 1: 2 rollouts\nrank"), "a probability is called no log-probability"
+    assert text.startswith("step 1: 2 rollouts, log P(truth | question) -4.00 per token\nrank")
     audit.main(saved_run(tmp_path, batch(recipe, step=3)))
     audit.main(saved_run(tmp_path, asks="last"))
-    before = {"before": tmp_path / "gone"}
-    both = before | {"after": tmp_path / "checkpoints/step-00000003/model"}
-    probed = [(before, recipe, "every"), (both, recipe, "every"), (both, recipe, "last")]
-    assert seen == probed, "under the run's own recipe, on its own questions"
+    audit.main(saved_run(tmp_path, model="tiny"))
+    before = {"before": tmp_path / "start"}
+    after = {"after": tmp_path / "checkpoints/step-00000003/model"}
+    assert probed == [
+        (before, recipe, "every"),
+        (before | after, recipe, "every"),
+        (before | after, recipe, "last"),
+        (after, recipe, "every"),  # random weights have no folder
+    ], "under the run's own recipe, on its own questions"
 
 
-@pytest.mark.parametrize(("hops", "context"), [(2, 768), (5, 960)])
-def test_a_checkpoint_is_audited_by_one_step_of_training(tmp_path, monkeypatch, hops, context):
-    (tmp_path / "config.json").write_text(json.dumps(ModelConfig.preset("tiny").to_hf()))
-
-    def run(script, **settings):
-        config = parse_flags(IGPOConfig, flags_of(settings))
-        assert (script, config.model, config.steps) == ("train_igpo.py", str(tmp_path), 1)
-        assert (config.questions * config.group, config.hops, config.slack) == (256, hops, 2)
-        assert (config.max_context, config.pages, config.seed) == (context, 8192, 1000)
-        assert (config.recipe, config.asks) == (Recipe(), "last")
-        saved_run(Path(config.out), batch())
-
-    monkeypatch.setattr(audit, "run", run)
-    text = audit.main(AuditConfig(model=str(tmp_path), hops=hops, asks="last"))
-    assert text.startswith("step 1: 2 rollouts")
-
-
-@pytest.mark.parametrize("given", [{}, {"model": "a", "run": "b"}])
-def test_a_checkpoint_or_a_run_must_be_named_and_not_both(given):
-    with pytest.raises(ConfigError, match=r"--model FOLDER .* or --run FOLDER"):
+@pytest.mark.parametrize("given", [{}, {"world": "a", "run": "b"}])
+def test_a_run_or_a_world_must_be_named_and_not_both(given):
+    with pytest.raises(ConfigError, match=r"--run FOLDER .* or --world FOLDER"):
         AuditConfig(**given)
 
 
@@ -291,4 +284,5 @@ def test_a_run_without_rollouts_or_on_a_file_of_questions_cannot_be_audited(tmp_
         audit.main(saved_run(tmp_path))
     toy_only = r"questions.jsonl: right pages are known on the toy web only"
     with pytest.raises(ConfigError, match=toy_only):
-        audit.main(saved_run(tmp_path, batch(), data="questions.jsonl"))
+        files = {"data": "questions.jsonl", "tools": "folder:docs"}
+        audit.main(saved_run(tmp_path, batch(), hops=4, **files))

