@@ -3,16 +3,13 @@
     write_run_page("runs/igpo")        reads metrics.jsonl, run.json and rollouts/
 
 The run need not be finished: a figure is drawn if its numbers were logged. Step 0 is the model
-before training. In lines of more than POINTS steps, a point is the mean of neighbouring steps;
-held-out exact match has a Wilson interval.
+before training. Held-out exact match has a Wilson interval.
 """
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 from minvenus.config import ConfigError, read_json
 from minvenus.evaluation.aggregate import wilson
@@ -23,13 +20,11 @@ from minvenus.report.explain import recipe_name
 from minvenus.report.page import Html, el, figure, figures, page, section, table
 from minvenus.report.xray import write_page
 
-POINTS = 40                           # of a line: neighbouring steps become one point
 SHARE = (0.0, 1.0)
 BEFORE = "before_"                    # begins names of numbers from before the first update
 LEDE = ("How the agent learned; step 0 is the model before training. A turn's gain is how much it "
         "raised the model's own log-probability of the true answer: what IGPO pays a turn for. "
-        "Lines of long runs are means over neighbouring steps; the band of held-out exact match is "
-        "its 95 % interval.")
+        "The band of held-out exact match is its 95 % interval.")
 
 
 @dataclass(frozen=True)
@@ -120,10 +115,11 @@ def plotted(plot: Plot, rows: list[dict], held_out: int) -> Html | None:
     """The plot with a line for each of its numbers that was logged; nothing if none was."""
     lines = []
     for key, name in plot.lines.items():
-        points = [(row["step"], row[key]) for row in rows if key in row]
-        if not points:
+        logged = [row for row in rows if key in row]
+        if not logged:
             continue
-        steps, values = zip(*smooth(points), strict=True)
+        steps = [row["step"] for row in logged]
+        values = [row[key] for row in logged]
         line = Series(name, steps, values)
         if key == "test_exact_match":
             bounds = [wilson(share * held_out, held_out) for share in values]
@@ -133,16 +129,6 @@ def plotted(plot: Plot, rows: list[dict], held_out: int) -> Html | None:
         return None
     drawing = line_plot(lines, plot.title, "step", plot.unit, plot.covers)
     return figure(drawing, plot.caption)
-
-
-def smooth(points: Sequence[tuple[int, float]]) -> list[tuple[float, ...]]:
-    """Means of neighbouring points, at most POINTS of them."""
-    size = math.ceil(len(points) / POINTS)
-    means = []
-    for start in range(0, len(points), size):
-        part = points[start:start + size]
-        means.append(tuple(map(fmean, zip(*part, strict=True))))
-    return means
 
 
 def xrays(run: Path) -> Html | None:

@@ -56,12 +56,8 @@ def path_of(run, step: int) -> Path:
 
 
 def save_batch(run, batch: SavedBatch) -> None:
-    write_batch(path_of(run, batch.step), batch)
-
-
-def write_batch(path: Path, batch: SavedBatch) -> None:
     lines = [json.dumps(line, allow_nan=False) + "\n" for line in batch.lines()]
-    write_text(path, "".join(lines))
+    write_text(path_of(run, batch.step), "".join(lines))
 
 
 def load_batch(path) -> SavedBatch:
@@ -82,18 +78,12 @@ def load_batch(path) -> SavedBatch:
                           f"{error}") from None
 
     for number, (line, computed) in enumerate(zip(lines, batch.lines(), strict=True), 1):
-        stored = line.get("arithmetic", {}) | line
-        for name, value in (computed["arithmetic"] | computed).items():
-            if differ(stored.get(name), value):
+        for name, value in computed.items():
+            if rounded(line.get(name), 9) != rounded(value, 9):
                 raise ConfigError(f"{path}, line {number}: stored and computed {name} differ. The "
                                   "file is not one whole batch, was changed, or was made by "
                                   "another version")
     return batch
-
-
-def differ(stored, computed) -> bool:
-    """Whether two JSON values differ, in more than the last digits of their numbers."""
-    return stored != computed and rounded(stored, 9) != rounded(computed, 9)
 
 
 def rounded(value, places: int):

@@ -22,11 +22,6 @@ from minvenus.text.tokenizer import Tokenizer
 from minvenus.types import UNKNOWN, Rollout, Sample
 
 PROMPT_END = "<think>\n"               # of the generation prompt: a turn's text begins with it
-POLICIES = {                           # gain_policy of a batch -> who says log P(answer)
-    "current": "the policy itself, before the update",
-    "reference": "the start checkpoint",
-    "given": "what was given",         # to experiments/calculator.py
-}
 
 
 @dataclass(frozen=True)
@@ -37,7 +32,6 @@ class Scorer:
     tokenizer: Tokenizer
     # score(tokens, lengths, continuation): log-probs of the continuation after each tokens[:length]
     score: Callable[[list[int], list[int], list[int]], list[list[float]]]
-    context: int                       # tokens that it takes at most
     recipe: Recipe                     # its lead_in and newlines_after_think stand before the truth
     answer: str | None = None          # the truth; None = the file knows it
 
@@ -55,36 +49,26 @@ class Case:
 
     def trained(self) -> dict[str, Credited]:
         """Its numbers if they include advantages: a trajectory without a group has none."""
-        return {name: credited for name, credited in self.under.items() if credited.grouped}
+        return {name: credited for name, credited in self.under.items() if credited.trained}
 
 
 Groups = dict[str, list[Case]]         # name of a group -> its rollouts
+Facts = list[tuple[str, str]]
 
 
-def read_source(path: Path, group: str | None,
-                scorer: Scorer | None) -> tuple[Groups, list[tuple[str, str]]]:
+def read_source(path: Path, group: str | None, scorer: Scorer | None) -> tuple[Groups, Facts]:
     """The groups of a file, or one of them, and facts about all of them."""
     records = list(read_records(path))
     if not records:
         raise ConfigError(f"{path} is empty: an X-ray needs a saved rollout on each line")
-    groups: Groups = {}
-    facts = []
-    if records[0][1].get("format") == saved.FORMAT:
-        if scorer:
-            raise ConfigError(f"{path} is a training batch with its own numbers: leave out the "
-                              "model and the answer")
-        batch = saved.load_batch(path)
-        credited = under_recipes(batch.samples, batch.recipe)
-        for sample, under in zip(batch.samples, credited, strict=True):
-            groups.setdefault(f"{sample.group}", []).append(Case(sample, under))
-        facts = [
-            ("recipe", recipe_name(batch.recipe)),
-            ("log P(answer) according to", POLICIES[batch.gain_policy]),
-        ]
+    facts: Facts = []
+    if records[0][1].get("format") != saved.FORMAT:
+        groups = read_trajectories(records)
+    elif scorer:
+        raise ConfigError(f"{path} is a training batch with its own numbers: leave out the "
+                          "model and the answer")
     else:
-        for where, record in records:
-            case = read_case(where, record)
-            groups.setdefault(case.rollout.question.id, []).append(case)
+        groups, facts = groups_of(saved.load_batch(path))
 
     if group is not None:
         if group not in groups:
@@ -97,14 +81,27 @@ def read_source(path: Path, group: str | None,
     return groups, facts
 
 
-def read_case(where: str, record: dict) -> Case:
-    """Of a line of infer.py or eval.py."""
-    try:
-        rollout = rollout_from_json(record)
-    except ConfigError as error:
-        raise ConfigError(f"{where}: {error}") from None
-    unscored: list[list[float] | None] = [None] * len(rollout.turns)
-    return Case(Sample(rollout, unscored, record.get("exact_match"), group=0))
+def groups_of(batch: saved.SavedBatch) -> tuple[Groups, Facts]:
+    """Of a training batch."""
+    groups: Groups = {}
+    under = under_recipes(batch.samples, batch.recipe)
+    for sample, credited in zip(batch.samples, under, strict=True):
+        groups.setdefault(f"{sample.group}", []).append(Case(sample, credited))
+    return groups, [("recipe", recipe_name(batch.recipe)), ("gain policy", batch.gain_policy)]
+
+
+def read_trajectories(records: list[tuple[str, dict]]) -> Groups:
+    """The rollouts of infer.py or eval.py, by question."""
+    groups: Groups = {}
+    for where, record in records:
+        try:
+            rollout = rollout_from_json(record)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        unscored: list[list[float] | None] = [None] * len(rollout.turns)
+        case = Case(Sample(rollout, unscored, record.get("exact_match"), group=0))
+        groups.setdefault(rollout.question.id, []).append(case)
+    return groups
 
 
 def scored(case: Case, scorer: Scorer) -> Case:
@@ -114,15 +111,15 @@ def scored(case: Case, scorer: Scorer) -> Case:
         raise ConfigError(f"the ids of {rollout.question.id} were made with another tokenizer than "
                           f"that of {scorer.name}")
     truth = rollout.question.answers[0] if scorer.answer is None else scorer.answer
-    if truth.strip() in ("", UNKNOWN):
+    if truth == UNKNOWN:
         raise ConfigError("the file does not say what the true answer is: give the answer that is "
                           "to be scored")
-    wrapped = wrap_truth(truth, scorer.tokenizer, scorer.recipe)
-    if len(rollout.tokens) + len(wrapped.ids) > scorer.context:
-        raise ConfigError(f"the trajectory has {len(rollout.tokens):,} tokens and its answer "
-                          f"{len(wrapped.ids)}; {scorer.name} takes {scorer.context:,} at most")
     lengths = [turn.start for turn in rollout.turns]
-    scores = scorer.score(rollout.tokens, lengths, wrapped.ids)
+    try:
+        wrapped = wrap_truth(truth, scorer.tokenizer, scorer.recipe)
+        scores = scorer.score(rollout.tokens, lengths, wrapped.ids)
+    except ValueError as error:            # a blank truth, or more tokens than the model takes
+        raise ConfigError(f"{rollout.question.id}: {error}") from None
     question = replace(rollout.question, answers=[truth.strip()])
     sample = replace(case.sample, rollout=replace(rollout, question=question),
                      truth_logprobs=[row[wrapped.start:] for row in scores])

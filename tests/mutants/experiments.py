@@ -213,8 +213,8 @@ MUTANTS = (
         "the calculator shows the outcome without its penalty",
         IN_CALCULATOR + "test_the_table_word_for_word",
         "minvenus.experiments.calculator:columns",
-        "[*reward.turns, reward.outcome]",
-        "[*reward.turns, samples[i].outcome]",
+        "row.outcome",
+        "float(row.outcome > 0)",
     ),
     mutant(
         51,

@@ -53,9 +53,9 @@ def nudged(lines):
     ("change", "words"),
     [
         (lambda lines: lines[1]["arithmetic"].pop("terms"), "line 2: stored and computed"),
-        (nudged, "line 3: stored and computed terms differ"),
-        (set_at(2, "arithmetic", "advantages", 1, 0.5), "line 3: stored and computed advantages"),
-        (set_at(0, "arithmetic", "gains", 0, 0.0), "line 1: stored and computed gains differ"),
+        (nudged, "line 3: stored and computed arithmetic differ"),
+        (set_at(2, "arithmetic", "advantages", 1, 0.5), "line 3: stored and computed arithmetic"),
+        (set_at(0, "arithmetic", "gains", 0, 0.0), "line 1: stored and computed arithmetic differ"),
         (set_at(1, "outcome", 1.0), "line 1: stored and computed"),  # the group's mean is in line 1
         (set_at(1, "truth_logprobs", 0, []), "rollout 1, context before turn 0: no token"),
         (set_at(1, "recipe", "gamma", 0.5), "line 2: stored and computed recipe differ"),
