@@ -261,7 +261,6 @@ NUMBERS |= {
     "group": ([1], [2]),
     "minibatches": ([0, 33], [1, 32]),
     "dual_clip": ([1.0], [1.001]),
-    "visits": ([3], [4]),
     "IGPOConfig.temperature": ([0.0, 0.0005, NAN], [0.001]),
     "IGPOConfig.max_context": ([0, 4097], [1, 4096]),
     "expected_context": ([0], [1]),

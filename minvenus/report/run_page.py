@@ -108,6 +108,11 @@ def with_step_0(rows: list[dict]) -> list[dict]:
     return [{"step": 0, **before}, *rows]
 
 
+def curve(rows: list[dict], key: str) -> dict[int, float]:
+    """Step -> number, where it was logged."""
+    return {row["step"]: row[key] for row in rows if row.get(key) is not None}
+
+
 # ------------------------------------------------------------------------------------------ figures
 
 
@@ -115,15 +120,13 @@ def plotted(plot: Plot, rows: list[dict], held_out: int) -> Html | None:
     """The plot with a line for each of its numbers that was logged; nothing if none was."""
     lines = []
     for key, name in plot.lines.items():
-        logged = [row for row in rows if key in row]
-        if not logged:
+        points = curve(rows, key)
+        if not points:
             continue
-        steps = [row["step"] for row in logged]
-        values = [row[key] for row in logged]
-        line = Series(name, steps, values)
+        line = Series(name, list(points), list(points.values()))
         if key == "test_exact_match":
-            bounds = [wilson(share * held_out, held_out) for share in values]
-            line = Series(name, steps, values, *zip(*bounds, strict=True))
+            bounds = [wilson(share * held_out, held_out) for share in line.y]
+            line = Series(name, line.x, line.y, *zip(*bounds, strict=True))
         lines.append(line)
     if not lines:
         return None

@@ -81,16 +81,15 @@ DIFFERENCES = {  # what each change does to the settings of train_igpo.py
     [*RECIPES, *(f"paper {change}" for change in CHANGES), "raw_ig / rms - penalty / token-sum"],
 )
 def test_a_method_is_its_recipe_with_the_changes_behind_it_and_nothing_else(method, small):
-    config = replace(small, steps=6, questions=3, group=5, hops=1, slack=1, learning_rate=2e-5)
+    config = replace(small, steps=6, hops=1, learning_rate=2e-5)
     flags = compare.flags_of(compare.run_settings(config, Path("tiny"), method, 1))
     settings = asdict(parse_flags(IGPOConfig, flags))
     name, *changes = re.split(" (?=[-+/] )", method)
     expected = asdict(IGPOConfig(recipe=RECIPES[name]))
     for values in (expected, settings):
         values |= values.pop("recipe") | values.pop("loss")
-    expected |= {"model": "tiny", "seed": 71, "question_seed": 8, "questions": 3, "group": 5}
-    expected |= {"hops": 1, "slack": 1, "learning_rate": 2e-5, "max_context": 256}
-    expected |= {"evaluate_every": 10, "rollouts_every": 6}
+    expected |= {"model": "tiny", "seed": 71, "question_seed": 8, "hops": 1, "max_context": 256}
+    expected |= {"learning_rate": 2e-5, "evaluate_every": 10, "rollouts_every": 6}
     for change in changes:
         expected |= DIFFERENCES[change]
     assert settings == pytest.approx(expected)
@@ -128,7 +127,6 @@ def test_without_flags_it_is_the_comparison_that_the_page_shows():
         "last": (4, 0.5, 40, 15, 5, 3, "last"),
         "sparse": (5, 0.7, 60, 5, 5, 3, "every"),
         "rates": (4, 0.5, 40, 3, 3, 25, "every"),
-        "ablations": (4, 0.5, 40, 10, 5, 19, "every"),
     }
 
 
@@ -252,8 +250,8 @@ def test_a_comparison_is_planned_once_and_goes_on_only_with_the_same_plan(small)
     compare.main(small)
     plan = (Path(small.out) / "plan.json").read_bytes()
     compare.main(replace(small, jobs=2))
-    with pytest.raises(ConfigError, match=r"json says slack 0, now it is 1: .* another --out"):
-        compare.main(replace(small, slack=1))
+    with pytest.raises(ConfigError, match=r"json says hops 4, now it is 1: .* another --out"):
+        compare.main(replace(small, hops=1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(CHANGES, "/ rms", {"spread": "one"})
         with pytest.raises(ConfigError, match=r"says recipes .*rms.* now it is .*one"):
