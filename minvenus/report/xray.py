@@ -164,16 +164,19 @@ def rollout_box(case: Case, name: str) -> Html:
 
 
 def strip(case: Case, recipe: str) -> Html:
-    """A letter for each turn, coloured by its advantage under the recipe; without colour if "".
-    """
+    """A letter for each turn, coloured by its advantage under the recipe, which shows when the
+    mouse is on it; without colour if ""."""
     letters = [el("small", recipe)]
     for t, turn in enumerate(case.rollout.turns):
         colour = "none"
+        number = None
         if recipe:
-            colour = shade(case.under[recipe].numbers.advantages[t])
+            advantage = case.under[recipe].numbers.advantages[t]
+            colour = shade(advantage)
+            number = f"{advantage:.3g}"
         if turn.malformed:
             colour += " malformed"
-        letters.append(el("i", turn.kind[0].upper(), class_=colour))
+        letters.append(el("i", turn.kind[0].upper(), class_=colour, title=number))
     return el("span", letters, class_="strip")
 
 
@@ -190,10 +193,6 @@ def shade(advantage: float) -> str:
 
 def turn_card(case: Case, t: int) -> Html:
     turn = case.rollout.turns[t]
-    chips = []
-    for recipe, credited in case.trained().items():
-        advantage = credited.numbers.advantages[t]
-        chips.append(el("span", f"{recipe} {advantage:.3g}", class_=f"chip {shade(advantage)}"))
     observation = None
     if turn.observation is not None:
         summary = f"what came back ({len(turn.observation):,} characters)"
@@ -202,8 +201,7 @@ def turn_card(case: Case, t: int) -> Html:
         "article",
         el("header",
            el("h3", f"Turn {t + 1}"),
-           el("span", turn.kind, class_=f"badge {turn.kind}"),
-           chips),
+           el("span", turn.kind, class_=f"badge {turn.kind}")),
         [el("p", notice, class_="notice") for notice in notices_of(case.rollout, t)],
         verbatim(turn.text),
         observation,

@@ -100,11 +100,6 @@ def test_an_advantage_has_one_of_five_strengths_of_blue_or_orange_and_none_at_0(
     assert list(map(shade, advantages)) == classes
 
 
-def test_a_run_of_igpo_without_any_visit_is_no_run_without_gains(tmp_path):
-    batch = saved_batch([rollout([search(), answer()])], [0], [1.0], Recipe.paper())
-    assert "No log P(answer) was measured" not in Part.of(xray(tmp_path, batch)).words
-
-
 # -------------------------------------------------------------------------------------------- turns
 
 
