@@ -18,7 +18,7 @@ from minvenus.evaluation.tables import comparison_text, report_text
 from minvenus.files import digest, model_fingerprint, write_json
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.recipes import Recipe
-from minvenus.report.source import Scorer
+from minvenus.report.saved import Scorer
 from minvenus.report.xray import default_page, write_page
 from minvenus.settings import EvalConfig
 from minvenus.tools.web import describe_tools

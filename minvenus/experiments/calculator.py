@@ -32,8 +32,7 @@ from minvenus.experiments.results import Table
 from minvenus.files import read_records
 from minvenus.igpo.credit import Credit, assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
-from minvenus.report.saved import SavedBatch, rounded
-from minvenus.report.source import groups_of
+from minvenus.report.saved import SavedBatch, groups_of, rounded
 from minvenus.report.xray import write_groups
 from minvenus.setting import setting
 from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn

@@ -4,7 +4,7 @@
     write_page(..., group="3")                                            one group of it
     write_page("runs/infer/trajectory.json", "xray.html", scorer=s)       scored by a model
 
-source.py reads the file, explain.py gives the numbers. The page is one HTML file without scripts.
+saved.py reads the file, explain.py gives the numbers. The page is one HTML file without scripts.
 Groups open to show their rollouts, and rollouts to show their turns, with texts and numbers under
 several recipes side by side.
 """
@@ -20,7 +20,7 @@ from minvenus.igpo.gain import belief
 from minvenus.report import explain
 from minvenus.report.curves import Series, line_plot
 from minvenus.report.page import Content, Html, details, el, figure, page, pairs, table
-from minvenus.report.source import Case, Facts, Groups, Scorer, read_source
+from minvenus.report.saved import Case, Facts, Groups, Scorer, read_source
 from minvenus.tools.toyweb_words import with_words
 from minvenus.types import Rollout
 

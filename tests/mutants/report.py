@@ -153,9 +153,9 @@ MUTANTS = (
         48,
         "one group of a batch scaled as if it were the whole batch",
         "report/test_xray.py::test_a_page_of_one_group_keeps_the_batchs_scale",
-        "minvenus.report.source:read_source",
-        "groups_of(saved.load_batch(path))",
-        "groups_of(replace(batch := saved.load_batch(path), samples=[sample for sample in "
+        "minvenus.report.saved:read_source",
+        "groups_of(load_batch(path))",
+        "groups_of(replace(batch := load_batch(path), samples=[sample for sample in "
         "batch.samples if group in (None, str(sample.group))]))",
     ),
     mutant(
@@ -163,7 +163,7 @@ MUTANTS = (
         "the truth scored after the default thought",
         "report/test_source.py::"
         "test_a_model_folder_scores_the_answer_before_every_turn_as_a_fresh_forward_does",
-        ("minvenus.report.source:scored", "tokenizer, scorer.recipe)", "tokenizer, Recipe())"),
+        ("minvenus.report.saved:scored", "tokenizer, scorer.recipe)", "tokenizer, Recipe())"),
     ),
     mutant(
         48,

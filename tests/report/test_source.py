@@ -15,7 +15,7 @@ from minvenus.igpo.gain import wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.report.source import Scorer, read_source, scored
+from minvenus.report.saved import Scorer, read_source, scored
 from minvenus.report.xray import write_page
 from minvenus.types import Question
 from tests.agent import scripted
