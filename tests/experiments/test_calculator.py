@@ -98,6 +98,10 @@ def test_log_probs_are_used_as_they_are(tmp_path):
     [only] = json.loads(main(CreditConfig(file=str(file), json=True)))
     assert only["beliefs"] == [-1.5, -0.5] and only["gains"] == [1.0, None] and only["group"] == 7
     assert only["outcome"] == 0.25
+    both = tmp_path / "both.jsonl"
+    both.write_text(file.read_text() + VISIT + '"gains": [0.5]}')
+    rollouts = json.loads(main(CreditConfig(file=str(both), json=True)))
+    assert [rollout["beliefs"] for rollout in rollouts] == [[-1.5, -0.5], [None, None]]
     [prob] = json.loads(main(CreditConfig(file=str(file), json=True, recipe=Recipe(gain="prob"))))
     assert prob["gains"][0] == pytest.approx(0.6065307 - 0.2231302, abs=1e-6)
 
