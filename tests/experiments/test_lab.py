@@ -106,6 +106,19 @@ def test_sampled_rollouts_have_the_exact_success_and_the_mean_and_spread_of_gain
         assert abs(np.corrcoef(searches, visits)[0, 1]) < 0.05, "two draws, not one"
 
 
+@given(worlds())
+def test_luck_does_not_depend_on_the_table(world):
+    """The same generator for two tables: where both choose the same all along, the log-probs are
+    the same too."""
+    gains, probs, visits = world
+    first, second = (
+        lab.sample(gains, np.tile(row, (len(probs), 1)), visits, 50, np.random.default_rng(7))
+        for row in ((1 / 3, 1 / 3, 1 / 3), (0.5, 0.2, 0.3))
+    )
+    same = [(a, b) for a, b in zip(first, second, strict=True) if a.choices == b.choices]
+    assert same and all(a.logprobs == b.logprobs for a, b in same)
+
+
 @pytest.mark.parametrize("seed", [0, 7])
 def test_an_update_is_a_step_on_eight_groups_of_four_rollouts_of_the_runs_own_seed(seed):
     """And a curve has the exact success of the policy before each update. GRPO's last turn is its
