@@ -5,12 +5,11 @@ PEER := .venv-peer/bin/python
 # The same hypothesis examples every time; HYPOTHESIS_PROFILE=thorough make test tries many more.
 export HYPOTHESIS_PROFILE ?= ci
 
-.PHONY: help demo compare ablations base real-model real test mutants lab pictures docs-check bench interop lint clean
+.PHONY: help demo compare base real-model real test mutants lab pictures docs-check bench interop lint clean
 
 help:
 	@echo "make demo     base, SFT, IGPO, evaluation before and after, one question live, a report: minutes on two cores"
 	@echo "make compare  GRPO and four recipes of IGPO, fifteen runs each from five checkpoints, a page with curves: an hour at most on two cores"
-	@echo "make ablations  what each part of the recipes does, ten runs each: two hours on two cores; can be stopped and goes on"
 	@echo "make base     pretrain the tiny base model again, into runs/base (the one in use is in the repository)"
 	@echo "make real-model  SmolLM2-135M as runs/smollm2 and The World Factbook as runs/factbook: fetches 100 MB once, 650 MB on disk"
 	@echo "make real     audit, SFT, GRPO and IGPO on them, 96 test questions for each, a report: two hours on two cores; can be stopped and goes on"
@@ -29,9 +28,6 @@ demo: .venv/installed
 
 compare: .venv/installed
 	$(PY) -m minvenus.experiments compare
-
-ablations: .venv/installed
-	$(PY) -m minvenus.experiments compare --preset ablations
 
 base: .venv/installed
 	OMP_NUM_THREADS=1 $(PY) -m minvenus.experiments base

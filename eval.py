@@ -18,7 +18,7 @@ from minvenus.evaluation.tables import comparison_text, report_text
 from minvenus.files import digest, model_fingerprint, write_json
 from minvenus.flags import parse_flags, save_config
 from minvenus.igpo.recipes import Recipe
-from minvenus.report.source import Scorer
+from minvenus.report.saved import Scorer
 from minvenus.report.xray import default_page, write_page
 from minvenus.settings import EvalConfig
 from minvenus.tools.web import describe_tools
@@ -123,10 +123,10 @@ def xray(config: EvalConfig, source: str) -> Path:
             raise ConfigError("--answer needs a --model that says how probable it is: none has "
                               "been trained under runs/")
         recipe = Recipe(lead_in=format_of(config.agent).lead_in)    # as it has learned to answer
-        model = load_scorer(folder, config.agent.device)
-        scorer = Scorer(str(folder), *model, recipe, config.answer)
+        tokenizer, score, _ = load_scorer(folder, config.agent.device)
+        scorer = Scorer(str(folder), tokenizer, score, recipe, config.answer)
 
-    file = config.out or default_page(source, config.group)
+    file = config.out or default_page(source)
     page = write_page(source, file, config.group, scorer)
     show(config, {"page": str(page)}, f"X-ray of {source}: {page}")
     return page

@@ -59,7 +59,6 @@ RUN = {  # command -> its file in docs/results, if its output is shown; in this 
 TESTED = {  # the beginning of a command -> the test that makes the same calls, only fewer
     "make demo": "tests/experiments/test_demo.py",
     "make compare": "tests/experiments/test_compare.py",
-    "make ablations": "tests/experiments/test_compare.py",
     "make lab": "tests/experiments/test_lab.py",
     "make base": "tests/experiments/test_base.py",
     "make mutants": "tests/mutants/test_mutants.py",

@@ -234,9 +234,8 @@ IGPOConfig: steps least 1, evaluate_every least 1, save_every least 1, rollouts_
 BaseConfig: steps least 1
 DemoConfig: sft_steps least 1, igpo_steps least 1, batch least 1, questions least 1 most 256
 CompareConfig: seeds least 1, checkpoints least 1, sft_steps least 1, wrong_result least 0 most
-    1, steps least 1, slack least 0, questions least 1, group least 2, learning_rate above 0,
-    jobs least 1
-LabConfig: visits least 4, steps least 1, seeds least 1, learning_rate above 0
+    1, steps least 1, learning_rate above 0, jobs least 1
+LabConfig: steps least 1, seeds least 1, learning_rate above 0
 """
 
 

@@ -181,7 +181,7 @@ def test_a_question_of_an_evaluation_becomes_an_x_ray_page(follow, capsys, monke
     monkeypatch.setattr(
         evaluation, "write_page", lambda *call: scorers.append(call[-1]) or write_page(*call)
     )
-    page = Path("runs/xray/e-results-test-3.html")
+    page = Path("runs/xray/e-results.html")
     flags = "--xray e/results.jsonl"
     assert run(f"{flags} --group test-3") == 0
     assert f"X-ray of e/results.jsonl: {page}" in capsys.readouterr().out

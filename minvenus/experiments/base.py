@@ -235,8 +235,6 @@ def make_tiny_tokenizer() -> str:
     size = len(alphabet) + MERGES
     trainer = BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator([frame + words] * TOY_WEIGHT + [corpus], trainer)
-    for token in SPECIAL:
-        tokenizer.add_tokens([AddedToken(token, normalized=False, special=True)])
-    for token in NOT_SPECIAL:
-        tokenizer.add_tokens([AddedToken(token, normalized=False, special=False)])
+    for token in SPECIAL + NOT_SPECIAL:
+        tokenizer.add_tokens([AddedToken(token, normalized=False, special=token in SPECIAL)])
     return tokenizer.to_str(pretty=True) + "\n"

@@ -11,9 +11,10 @@ For those who check another implementation. The file has a rollout on each line:
     {"kinds": ["visit", "answer"], "logprobs": [[-2.0, -1.0], [-0.5, -0.7]], "outcome": 0}
 
     kinds       search, visit, answer or none (no action), one per turn
-    gains       how much each turn but the last raised log P(truth); null = this turn has no
-                gain of its own. A gain of exactly 0 is a reward, as in the released pipeline,
-                which stores 1e-10 in its place; the released function alone leaves a 0 out
+    gains       how much each turn but the last raised log P(truth), which counts from 0 then; null
+                = this turn has no gain of its own. A gain of exactly 0 is a reward, as in the
+                released pipeline, which stores 1e-10 in its place; the released function alone
+                leaves a 0 out
     logprobs    of the truth's tokens (or their mean) before each turn, instead of gains
     outcome     the score of the answer, before any penalty
     malformed   one true or false per turn; left out = none is
@@ -21,8 +22,7 @@ For those who check another implementation. The file has a rollout on each line:
 """
 
 import json
-import tempfile
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from itertools import accumulate
 from pathlib import Path
 
@@ -32,13 +32,12 @@ from minvenus.experiments.results import Table
 from minvenus.files import read_records
 from minvenus.igpo.credit import Credit, assign_credit
 from minvenus.igpo.recipes import RECIPES, Recipe
-from minvenus.report.saved import SavedBatch, rounded, write_batch
-from minvenus.report.xray import write_page
+from minvenus.report.saved import SavedBatch, groups_of, rounded
+from minvenus.report.xray import write_groups
 from minvenus.setting import setting
-from minvenus.types import UNKNOWN, Kind, PerTurn, Question, Rollout, Sample, Turn
+from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn
 
 Columns = dict[str, list[list]]           # name -> a number for each turn of each rollout
-ANSWER = "<think>\n</think>\n\n<answer>\n(its words are not known)\n</answer>"   # of the last turn
 
 
 def visits(*gains: float, outcome: int = 0) -> dict:
@@ -108,11 +107,9 @@ def main(config: CreditConfig) -> str:
     else:
         name = description = str(config.file)
         records = list(read_records(Path(name)))
-    has_gains = any("gains" in record for _, record in records)
-    if config.page and has_gains:
-        description += " (log P is made up where only gains were given)"
     samples = read_samples(records, description)
-    if config.recipe.gain == "prob" and has_gains:
+    has_gains = ["gains" in record for _, record in records]
+    if config.recipe.gain == "prob" and any(has_gains):
         raise ConfigError("the gain prob needs logprobs: "
                           "a gain in log P does not say by how much P rose")
     try:
@@ -121,17 +118,13 @@ def main(config: CreditConfig) -> str:
         raise ConfigError(f"{name}: {error}") from None
 
     if config.page:
-        return f"page: {write_xray(samples, credit, config)}"
-
-    # the log-probs that were made up for gains are no beliefs
-    beliefs: list[PerTurn] = []
-    for row, (_, record) in zip(credit.beliefs, records, strict=True):
-        beliefs.append(row if "logprobs" in record else [None] * len(row))
-    credit = replace(credit, beliefs=beliefs)
+        source = "given; log P counts from 0 where only gains were given"
+        batch = SavedBatch(0, source, config.recipe, samples, credit)
+        return f"page: {write_groups(name, *groups_of(batch), config.page)}"
     if config.json:
-        return as_json(samples, credit)
+        return as_json(samples, credit, has_gains)
 
-    numbers = columns(samples, credit, config.recipe)
+    numbers = columns(credit)
     parts = [statistics(samples, credit), table(turn_table(samples, numbers))]
     if config.example:
         lines = [json.dumps(record) for _, record in records]
@@ -160,8 +153,6 @@ class Record:
         turns = len(self.kinds)
         if not turns or (self.gains is None) == (self.logprobs is None):
             raise ConfigError("give kinds, and gains or logprobs, one of the two")
-        if self.kinds[-1] == "visit":
-            raise ConfigError("the last turn cannot be a visit: nothing follows that it could gain")
         lengths = {"gains": turns - 1, "logprobs": turns, "malformed": turns}
         for name, count in lengths.items():
             entries = getattr(self, name)
@@ -172,36 +163,28 @@ class Record:
             if kind == "visit" and gain is None:
                 raise ConfigError(f"gains must have a number for every visit; got {self.gains!r}")
 
-    def rises(self) -> list[float]:
-        """By how much the gains have raised log P(truth) before each turn."""
-        return list(accumulate((gain or 0.0 for gain in self.gains or []), initial=0.0))
-
-    def sample(self, start: float, title: str) -> Sample:
-        """A sample whose turns have a kind, one token and no words. Gains rise from `start`."""
+    def sample(self, title: str) -> Sample:
+        """A sample whose turns have a kind, one token and no words."""
         turns = []
         for t, kind in enumerate(self.kinds):
             malformed = self.malformed is not None and self.malformed[t]
-            turns.append(Turn(kind, t, t + 1, text="", observation="", malformed=malformed))
-        turns[-1] = replace(turns[-1], text=ANSWER, observation=None)
+            turns.append(Turn(kind, t, t + 1, text="", malformed=malformed))
         n = len(turns)
         question = Question(f"{self.group}", title, [UNKNOWN])
         rollout = Rollout(question, [0] * n, [False] * n, [None] * n, turns, "answered")
 
-        logprobs: list[list[float] | None] = [[start + rise] for rise in self.rises()]
-        if self.logprobs is not None:
-            logprobs = [[p] if isinstance(p, int | float) else p for p in self.logprobs]
+        steps = [gain or 0.0 for gain in self.gains or []]
+        beliefs = self.logprobs or accumulate(steps, initial=0.0)
+        logprobs = [[p] if isinstance(p, int | float) else p for p in beliefs]
         return Sample(rollout, logprobs, float(self.outcome), self.group)
 
 
 def read_samples(records: list[tuple[str, dict]], title: str = "(not known)") -> list[Sample]:
     """The rollouts of a file, given as (place in the file, record). The title stands in the place
     of their question."""
-    rollouts = [read_record(record, where) for where, record in records]
-    if not rollouts:
+    if not records:
         raise ConfigError("there is no rollout")
-    highest = max(max(rollout.rises()) for rollout in rollouts)
-    start = -1.0 - highest                                   # so that log P is -1 at most
-    return [rollout.sample(start, title) for rollout in rollouts]
+    return [read_record(record, where).sample(title) for where, record in records]
 
 
 def read_record(record: dict, where: str) -> Record:
@@ -218,15 +201,19 @@ def read_record(record: dict, where: str) -> Record:
 # --------------------------------------------------------------------------------------- the output
 
 
-def as_json(samples: list[Sample], credit: Credit) -> str:
-    """Every number of every rollout, rounded to 12 digits: gains come back through a sum."""
+def as_json(samples: list[Sample], credit: Credit, has_gains: list[bool]) -> str:
+    """Every number of every rollout, rounded to 12 digits: gains come back through a sum. Where
+    gains were given, beliefs are not known."""
     rollouts = []
     for i, sample in enumerate(samples):
+        numbers = asdict(credit.of_rollout(i, sample.group))
+        if has_gains[i]:
+            numbers["beliefs"] = [None] * len(numbers["beliefs"])
         rollouts.append({
             "group": sample.group,
             "kinds": sample.rollout.kinds,
             "malformed": sample.rollout.malformed,
-            **asdict(credit.of_rollout(i, sample.group)),
+            **numbers,
         })
     return json.dumps(rounded(rollouts, 12))
 
@@ -244,24 +231,13 @@ def statistics(samples: list[Sample], credit: Credit) -> str:
     return "\n".join(lines)
 
 
-def columns(samples: list[Sample], credit: Credit, recipe: Recipe) -> Columns:
-    """Beliefs where any is known, before a turn and after it; a star marks a penalty."""
+def columns(credit: Credit) -> Columns:
     record = credit.record
-    rewards = []
+    rewards = [[*row.turns, row.outcome] for row in credit.rewards]
     z = []
-    for i, reward in enumerate(credit.rewards):
-        malformed_answer = samples[i].rollout.malformed[-1] and recipe.format_penalty is not None
-        penalties = [*reward.is_penalty(), malformed_answer]
-        cells = []
-        for number, marked in zip([*reward.turns, reward.outcome], penalties, strict=True):
-            cells.append(cell(number) + "*" * marked)
-        rewards.append(cells)
-        z.append([*record.turn_z[i], record.outcome_z[i]])
-    numbers: Columns = {}
-    if any(row.count(None) < len(row) for row in credit.beliefs):
-        numbers["V before"] = credit.beliefs
-        numbers["V after"] = [[*row[1:], None] for row in credit.beliefs]
-    return numbers | {
+    for turn_z, outcome_z in zip(record.turn_z, record.outcome_z, strict=True):
+        z.append([*turn_z, outcome_z])
+    return {
         "gain": credit.gains,
         "reward": rewards,
         "z": z,
@@ -274,21 +250,9 @@ def turn_table(samples: list[Sample], columns: Columns) -> Table:
     rows = [["rollout", "turn", "kind", *columns]]
     for i, sample in enumerate(samples):
         for t, kind in enumerate(sample.rollout.kinds):
-            cells = [cell(column[i][t]) for column in columns.values()]
+            cells = []
+            for column in columns.values():
+                number = column[i][t]
+                cells.append("-" if number is None else f"{number:+.4f}")
             rows.append([f"{i + 1}" if t == 0 else "", f"{t + 1}", kind, *cells])
     return rows
-
-
-def cell(number: float | str | None) -> str:
-    if number is None:
-        return "-"
-    return number if isinstance(number, str) else f"{number:+.4f}"
-
-
-def write_xray(samples: list[Sample], credit: Credit, config: CreditConfig) -> Path:
-    """The page of a training batch with these numbers."""
-    batch = SavedBatch(0, "given", config.recipe, samples, credit)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / Path(str(config.file or config.example)).name
-        write_batch(path, batch)
-        return write_page(path, config.page)

@@ -1,7 +1,6 @@
 """make compare: GRPO and recipes of IGPO from the same SFT checkpoints, with as many rollouts.
 
     make compare                     five methods, fifteen runs each from five start checkpoints
-    make ablations                   what each part does: --preset ablations
     python -m minvenus.experiments compare --preset penalty   malformed turns are paid -1
     python -m minvenus.experiments compare --preset last      only the last page has the answer
     python -m minvenus.experiments compare --preset sparse    five hops, starts below 1 %, 60 steps
@@ -43,14 +42,15 @@ from minvenus.settings import ASKS, Hops
 from minvenus.tools.toyweb import Asks
 from minvenus.train.settings import SFTConfig
 
-SECONDS = 0.017         # of one core for a one-hop rollout, its training, its share of evaluations
+# of one core for a step of a run of one hop: 32 rollouts, their training, a share of evaluations
+SECONDS = 0.544
 
 
 @dataclass(frozen=True)
 class CompareConfig:
     """python -m minvenus.experiments compare: methods side by side on the toy web."""
 
-    preset: Literal["methods", "penalty", "last", "sparse", "rates", "ablations"] = setting(
+    preset: Literal["methods", "penalty", "last", "sparse", "rates"] = setting(
         "methods", "a planned comparison: methods.py")
     out: str = setting("runs/compare", "folder of the runs, the plan and the page")
     methods: str = setting(
@@ -66,9 +66,6 @@ class CompareConfig:
     steps: int = setting(40, "of each run; an evaluation every 10, and after the last", least=1)
     hops: Hops = setting(4, "of every question; demonstrations have up to 4, or as many")
     asks: Asks = setting("every", ASKS)
-    slack: int = setting(0, "turns beyond what is needed", least=0)
-    questions: int = setting(8, "per step", least=1)
-    group: int = setting(4, "rollouts of each question", least=2)
     learning_rate: float = setting(
         9e-4, "of all methods; the best one for GRPO, see docs/experiment.md", above=0)
     jobs: int = setting(2, "processes at the same time, of one thread each", least=1)
@@ -92,8 +89,7 @@ def main(config: CompareConfig) -> str:
         start = starts[i % len(starts)]
         for method in split_names(config.methods):
             jobs[run_name(config, method, i)] = run_settings(config, start, method, i)
-    rollouts = len(jobs) * config.steps * config.questions * config.group
-    cost = rollouts * config.hops * SECONDS / config.jobs
+    cost = len(jobs) * config.steps * config.hops * SECONDS / config.jobs
     print(f"{len(jobs)} runs of {config.steps} steps, {config.jobs} at a time: about {clock(cost)} "
           f"in all on {config.jobs} quiet cores. Ctrl-C stops, the same command goes on.",
           flush=True)
@@ -168,9 +164,6 @@ def run_settings(config: CompareConfig, start: Path, method: str, i: int) -> dic
         "seed": config.first_sampling_seed + i,
         "hops": config.hops,
         "asks": config.asks,
-        "slack": config.slack,
-        "questions": config.questions,
-        "group": config.group,
         "learning_rate": config.learning_rate,
         "evaluate_every": 10,
         "max_context": max(256, 192 * config.hops),
@@ -276,9 +269,6 @@ def run_all(script: str, jobs: dict[str, dict], at_once: int = 1, logs: Path | N
 
 
 def start(script: str, settings: dict, log: Path | None, threads: int) -> subprocess.Popen:
-    if not (ROOT / script).exists():
-        raise ConfigError(f"{ROOT} has no {script}, an installed package has no scripts: run this "
-                          "in a clone of the repository")
     count = str(threads)
     environment = os.environ | {"OMP_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
     command = [sys.executable, str(ROOT / script), *flags_of(settings)]

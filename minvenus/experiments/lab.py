@@ -48,6 +48,7 @@ RIGHT, WRONG, STOP = 0, 1, 2       # choices
 START = (0.30, 0.55, 0.15)         # their probabilities before training
 GROUPS = 8                         # of one update
 GROUP_SIZE = 4
+VISITS = 6                         # allowed; a correct answer needs four
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,6 @@ class LabConfig:
     gains: str = setting("measured, equal, front", "names of profiles, with commas between")
     methods: str = setting(
         ", ".join(RECIPES), "recipes, perhaps with changes; a wrong name lists them all")
-    visits: int = setting(6, "visits allowed; a correct answer needs four", least=4)
     steps: int = setting(80, "updates", least=1)
     seeds: int = setting(20, "runs per method and profile, seeds 0, 1, ...", least=1)
     learning_rate: float = setting(0.8, "the same for all methods, chosen on GRPO alone", above=0)
@@ -133,10 +133,10 @@ def train(gains: Gains, recipe: Recipe, seed: int, config: LabConfig) -> Curves:
     curves: Curves = {"success": {}, "turns": {}}
     for step in range(config.steps):
         probs = softmax(logits)
-        curves["success"][step], curves["turns"][step] = expected(probs, config.visits)
+        curves["success"][step], curves["turns"][step] = expected(probs, VISITS)
 
         rng = np.random.default_rng((seed, step))
-        rollouts = sample(gains, probs, config.visits, GROUPS * GROUP_SIZE, rng)
+        rollouts = sample(gains, probs, VISITS, GROUPS * GROUP_SIZE, rng)
         gradient = policy_gradient(probs, rollouts, advantages(rollouts, recipe))
         logits = logits + config.learning_rate * gradient
     return curves

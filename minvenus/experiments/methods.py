@@ -32,8 +32,6 @@ CHANGES: dict[str, dict] = {      # behind a recipe's name -> the settings of tr
 }
 METHODS = ("grpo", "paper - penalty", "released - penalty", "raw_ig / rms - penalty",
            "uncentred - penalty")
-# "- penalty" alone is for recipes that have one
-ABLATED = ("/ prob", "/ unscaled", "/ gamma 1", "/ every turn", "/ reference", "/ groups of 8")
 PRESETS: dict[str, dict] = {
     "methods": {},
     # the starts and first seeds of above, with the penalty of -1 for a malformed turn
@@ -71,20 +69,6 @@ PRESETS: dict[str, dict] = {
         "first_sampling_seed": 312_000,
         "first_sft_seed": 120,
         "methods": ", ".join(f"{method} / rate {rate}" for method in METHODS for rate in RATES),
-    },
-    "ablations": {
-        "out": "runs/ablations",
-        "seeds": 10,
-        "first_seed": 15_000,
-        "first_sampling_seed": 315_000,
-        "first_sft_seed": 150,
-        "methods": ", ".join([
-            "grpo", "grpo / token-sum",
-            "paper - penalty", *(f"paper - penalty {change}" for change in ABLATED),
-            "uncentred - penalty", "uncentred / std - penalty",
-            *(f"uncentred - penalty {change}" for change in ABLATED),
-            "raw_ig - penalty", "raw_ig / rms - penalty",
-        ]),
     },
 }
 

@@ -20,7 +20,7 @@ from minvenus.files import read_jsonl
 from minvenus.igpo.recipes import RECIPE_WORDS
 from minvenus.report import page
 from minvenus.report.curves import Series, line_plot
-from minvenus.report.run_page import with_step_0
+from minvenus.report.run_page import curve, with_step_0
 
 COLLAPSED = 0.5             # of its turns at step 0: a run that keeps fewer has collapsed
 FAILED = 0.25               # accuracy at the end: a run below it has failed
@@ -51,11 +51,7 @@ def read_curves(folder: Path) -> Curves:
     start from, counts in no area.
     """
     rows = with_step_0(read_jsonl(folder / "metrics.jsonl"))
-    curves: Curves = {}
-    for metric in (*PLOTS, LARGEST):
-        known = [row for row in rows if row.get(metric) is not None]
-        curves[metric] = {row["step"]: row[metric] for row in known}
-
+    curves = {metric: curve(rows, metric) for metric in (*PLOTS, LARGEST)}
     accuracies = []
     curves["area"] = {}
     for step, accuracy in curves[ACCURACY].items():
@@ -80,20 +76,17 @@ def tables(runs: Runs, checkpoints: int, step: int) -> dict[str, Table]:
         row += endings(method_runs, step)
     listed = {"Mean over runs [95 % interval]": means}
 
-    differences: Runs = {}
-    for method in runs:
-        for other in compared_with(method, list(runs)):
-            pairs = zip(runs[method], runs[other], strict=True)
-            differences[f"{method} minus {other}"] = [minus(run, paired) for run, paired in pairs]
+    differences = differences_of(runs)
     if differences:
         title = "Differences of paired runs, mean [95 % interval]"
         listed[title] = over_seeds(differences, columns)
         title = "The same, start checkpoints drawn as well"
         listed[title] = over_seeds(differences, columns, checkpoints)
-    if len(runs) > 1 and checkpoints > 1:
-        first = next(iter(runs))
+    if differences and checkpoints > 1:
+        first, *others = runs
         title = f"Minus {first}: mean of the start checkpoints [95 % t interval], p, p after Holm"
-        listed[title] = tested_differences(runs, checkpoints, step)
+        minus_first = {method: differences[f"{method} minus {first}"] for method in others}
+        listed[title] = tested(minus_first, checkpoints, step)
 
     accuracies = each_run(runs, checkpoints, lambda run: f"{run[ACCURACY][step]:.2f}")
     listed[f"Accuracy at step {step} of each run"] = accuracies
@@ -110,26 +103,23 @@ def endings(runs: list[Curves], step: int) -> list[str]:
     return [f"{failed} of {len(runs)}", f"{collapsed} of {len(runs)}", f"{largest:.3g}"]
 
 
-def tested_differences(runs: Runs, checkpoints: int, step: int) -> Table:
-    """Every method minus the first one, with a test over the start checkpoints.
+def tested(differences: Runs, checkpoints: int, step: int) -> Table:
+    """The differences of methods to one and the same, with a test over the start checkpoints.
 
-    The tests of a metric are corrected for being as many as there are methods beside the first.
+    The tests of a metric are corrected for being as many as there are methods.
     """
-    first, *others = runs
-    table = [["method", f"at step {step}", "p", "Holm", "area under the curve", "p", "Holm"]]
-    rows: dict[str, list[str]] = {method: [method] for method in others}
+    rows = {method: [method] for method in differences}
     for metric in (ACCURACY, "area"):
         p_values = []
-        for method in others:
-            pairs = zip(runs[method], runs[first], strict=True)
-            differences = [run[metric][step] - paired[metric][step] for run, paired in pairs]
-            means = start_means(differences, checkpoints)
+        for method, runs in differences.items():
+            means = start_means([run[metric][step] for run in runs], checkpoints)
             mean, low, high = t_interval(means)
             p_values.append(p_value(means))
             rows[method].append(f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]")
-        for method, p, corrected in zip(others, p_values, holm(p_values), strict=True):
-            rows[method] += [f"{p:.4f}", f"{corrected:.4f}"]
-    return table + list(rows.values())
+        for row, p, corrected in zip(rows.values(), p_values, holm(p_values), strict=True):
+            row += [f"{p:.4f}", f"{corrected:.4f}"]
+    head = ["method", f"at step {step}", "p", "Holm", "area under the curve", "p", "Holm"]
+    return [head, *rows.values()]
 
 
 def each_run(runs: Runs, checkpoints: int, cell: Callable[[Curves], str]) -> Table:
@@ -143,29 +133,29 @@ def largest_advantage(run: Curves) -> float:
     return max(run[LARGEST].values(), default=0.0)
 
 
-def compared_with(method: str, methods: list[str]) -> list[str]:
-    """The methods whose runs are subtracted from those of a method.
-
-    A recipe is compared with the first method and with the recipes before it; a recipe with changes
-    with the recipe itself (or the first method), and with the first recipe under the same changes.
-    """
-    first = methods[0]
-    recipe, _, changes = method.partition(" ")
-    if changes:
-        first_recipe = first.split()[0]
-        others = [recipe if recipe in methods else first, f"{first_recipe} {changes}"]
-    else:
-        before = methods[:methods.index(method)]
-        others = [first, *(other for other in before if " " not in other)]
-    return [other for other in dict.fromkeys(others) if other in methods and other != method]
+def differences_of(runs: Runs) -> Runs:
+    """Paired runs: every method minus the first one, and recipes minus the recipes before them,
+    where neither has changes."""
+    first, *others = runs
+    differences: Runs = {}
+    recipes: list[str] = []
+    for method in others:
+        before = [first]
+        if " " not in method:
+            before += recipes
+            recipes.append(method)
+        for other in before:
+            pairs = zip(runs[method], runs[other], strict=True)
+            differences[f"{method} minus {other}"] = [minus(run, paired) for run, paired in pairs]
+    return differences
 
 
 def minus(run: Curves, other: Curves) -> Curves:
     """The difference of two runs at the steps that both have."""
     difference: Curves = {}
-    for metric, curve in run.items():
-        steps = curve.keys() & other[metric].keys()
-        difference[metric] = {step: curve[step] - other[metric][step] for step in steps}
+    for metric, numbers in run.items():
+        steps = numbers.keys() & other[metric].keys()
+        difference[metric] = {step: numbers[step] - other[metric][step] for step in steps}
     return difference
 
 

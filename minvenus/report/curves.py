@@ -9,15 +9,12 @@ for readers who cannot tell the colours apart. Values are finite numbers: a run 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 
-from minvenus.igpo.recipes import RECIPES
 from minvenus.report.page import Content, Html, el
 
 # neither blue nor orange: they stand for advantages above and below 0 elsewhere
-COLOURS = ("#1f9a55", "#b04fc4", "#b07d00", "#d6336c", "#0f929c", "#7d7d85")
+COLOURS = ("#7d7d85", "#b04fc4", "#b07d00", "#d6336c", "#1f9a55", "#0f929c")
 DASHES = ("none", "7 3", "2 3", "9 3 2 3", "none", "5 5", "4 2")
-METHODS = dict(zip(RECIPES, (5, 1, 2, 3, 0), strict=True))     # place of a method in every plot
 LEFT, RIGHT, TOP, BOTTOM = 76, 504, 34, 252  # of the axes, in pixels; the legend comes below
 WIDTH, HEIGHT = 520, 300                     # of the picture without its legend
 
@@ -54,18 +51,15 @@ def line_plot(
     y_label: str,
     covers: Sequence[float] = (),            # values that the y axis shows at least
 ) -> Html:
-    """One line per series. A method has its own colour and dashes in every plot."""
+    """One line per series; colour and dashes go by its place."""
     x, y = scales(series, covers)
-    free = (place for place in count() if place not in METHODS.values())
     lines = []
     legend = []
     for i, line in enumerate(series):
-        place = METHODS[line.name] if line.name in METHODS else next(free)
-        below = 1 - (i + 1) / len(series)    # a line is wider than those above it
         style = {
-            "stroke": COLOURS[place % len(COLOURS)],
-            "stroke_dasharray": DASHES[place % len(DASHES)],
-            "stroke_width": round(1.7 + 2.5 * below, 2),
+            "stroke": COLOURS[i % len(COLOURS)],
+            "stroke_dasharray": DASHES[i % len(DASHES)],
+            "stroke_width": 2,
         }
         lines.append(curve(line, style, x, y))
         height = HEIGHT + 8 + 18 * i

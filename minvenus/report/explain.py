@@ -29,16 +29,16 @@ STEPS = {                               # id of a number -> its name, and what i
     "z": ("z", "How far the reward lies above or below the group's mean, in standard deviations."),
     "scale": ("IG-Scale s", "Scales turn rewards to the mean size of the outcomes, in the batch."),
     "term": ("scaled r̃", "The normalised reward of this turn, before what follows is added."),
-    "later": ("later turns", "What the turn made possible: the next advantage is a reward and "
-              "what follows it."),
     "advantage": ("advantage A", "What the turn earned itself, and what it made possible: "
-                  "Σ γ^(k−t) r̃."),
+                  "Σ γ^(k−t) r̃, so the next advantage is a reward and what follows it."),
 }
 SPREADS = {                             # Recipe.spread -> formula of σ
     "std": "σ = √( mean (r − μ)² + 1e-8 ) [P eq.5]",
     "rms": "σ = √( mean r² + 1e-8 ): the root mean square instead",
     "one": "σ = 1: nothing is divided",
 }
+
+Formula = tuple[str, dict]              # and its inputs: name -> number
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,7 @@ class Credited:
     recipe: Recipe
     sample: Sample
     numbers: RolloutCredit
-    grouped: bool                       # False: a lone trajectory, whose numbers end at rewards
-    largest: float                      # advantage of the batch: it has the deepest colour
+    trained: bool                       # False: a lone trajectory, whose numbers end at gains
 
 
 def under_recipes(samples: list[Sample], run: Recipe | None) -> list[dict[str, Credited]]:
@@ -68,12 +67,12 @@ def under_recipes(samples: list[Sample], run: Recipe | None) -> list[dict[str, C
 
     The samples of a run are its whole batch: IG-Scale needs it. Where the run has no gains, no
     truth was scored, and recipes with gains are left out. Without a run the samples are
-    trajectories without a group: they have gains and rewards, but no advantages.
+    trajectories without a group or an outcome: they have gains, and nothing that follows.
     """
     if run:
         recipes = {recipe_name(run): run} | RECIPES
     else:
-        recipes = {name: RECIPES[name] for name in ("paper", "released")}
+        recipes = {"paper": Recipe.paper()}
         samples = [replace(sample, outcome=0.0) for sample in samples]           # is not shown
 
     under: list[dict[str, Credited]] = [{} for _ in samples]
@@ -81,10 +80,9 @@ def under_recipes(samples: list[Sample], run: Recipe | None) -> list[dict[str, C
         if recipe.use_gain and run and not run.use_gain:
             continue
         credit = assign_credit(samples, recipe)
-        largest = max(max(map(abs, row)) for row in credit.advantages)
         for i, sample in enumerate(samples):
             numbers = credit.of_rollout(i, sample.group)
-            under[i][name] = Credited(recipe, sample, numbers, run is not None, largest)
+            under[i][name] = Credited(recipe, sample, numbers, run is not None)
     return under
 
 
@@ -134,38 +132,31 @@ def belief_steps(c: Credited) -> list[Step]:
 
 
 def turn_steps(c: Credited, t: int) -> list[Step]:
-    """The numbers of a turn: gain, reward, z, term, what later turns add, advantage."""
-    last = t == len(c.numbers.terms) - 1
-    if last and not c.grouped:
-        return []                                        # there is no outcome
-    reward = [*c.numbers.turn_rewards, c.numbers.outcome][t]
-    steps = gain_steps(c, t)
-    steps.append(step("reward", reward, *reward_formula(c, t, reward)))
-    if not c.grouped:
+    """The numbers of a turn: gain, reward, z, term, advantage."""
+    n = c.numbers
+    steps = []
+    if n.gains[t] is not None:
+        steps.append(step("gain", n.gains[t], *gain_formula(c, t)))
+    if not c.trained:
         return steps
-
+    reward = [*n.turn_rewards, n.outcome][t]
+    steps.append(step("reward", reward, *reward_formula(c, t, reward)))
     if reward is not None and c.recipe.normalize != "none":
-        steps.append(z_step(c, t, reward))
-    if last:
-        formula = "A = z: nothing follows [P eq.9]"
-        inputs = {"z": c.numbers.outcome_z}
-        return [*steps, step("advantage", c.numbers.advantages[t], formula, inputs)]
-    if reward is not None:
-        steps.append(term_step(c, t))
-    return [*steps, *advantage_steps(c, t)]
+        z = [*n.turn_z, n.outcome_z][t]
+        steps.append(step("z", z, *z_formula(c, t, reward)))
+    if reward is not None and t < len(n.turn_z):
+        steps.append(step("term", n.terms[t], *term_formula(c, t)))
+    return [*steps, step("advantage", n.advantages[t], *advantage_formula(c, t))]
 
 
-def gain_steps(c: Credited, t: int) -> list[Step]:
-    gain, beliefs = c.numbers.gains[t], c.numbers.beliefs
-    if gain is None:
-        return []
+def gain_formula(c: Credited, t: int) -> Formula:
+    beliefs = c.numbers.beliefs
     before = max(k for k in range(t + 1) if beliefs[k] is not None)
     inputs = {f"V{after_turn(k)}": beliefs[k] for k in (t + 1, before)}
-    return [step("gain", gain, "IG = V after − V before [P eq.3]", inputs)]
+    return "IG = V after − V before [P eq.3]", inputs
 
 
-def reward_formula(c: Credited, t: int, reward: float | None) -> tuple[str, dict]:
-    """The formula of a turn's reward, and its inputs."""
+def reward_formula(c: Credited, t: int, reward: float | None) -> Formula:
     malformed, gains = c.sample.rollout.malformed, c.numbers.gains
     last = t == len(gains) - 1
     if reward is None:
@@ -189,55 +180,43 @@ def reward_formula(c: Credited, t: int, reward: float | None) -> tuple[str, dict
     return formula, {source: reward}
 
 
-def z_step(c: Credited, t: int, reward: float) -> Step:
+def z_formula(c: Credited, t: int, reward: float) -> Formula:
     """The reward compared with its group."""
-    n, stats = c.numbers, c.numbers.group_stats
+    stats = c.numbers.group_stats
     formula = "z = (r − μ) / (σ + 1e-6) [P eq.5]"
-    if t == len(n.turn_z):
-        inputs = {"r": reward, "μ": stats.outcome_mean, "σ": stats.outcome_std}
-        return step("z", n.outcome_z, formula, inputs)
+    if t == len(c.numbers.turn_z):
+        return formula, {"r": reward, "μ": stats.outcome_mean, "σ": stats.outcome_std}
     inputs = {"r": reward, "μ": stats.turn_reward_mean, "σ": stats.turn_reward_spread}
     if not c.recipe.center_gain:
         del inputs["μ"]
         formula = "z = r / (σ + 1e-6), not centred [P eq.5]"
-    return step("z", n.turn_z[t], formula, inputs)
+    return formula, inputs
 
 
-def term_step(c: Credited, t: int) -> Step:
+def term_formula(c: Credited, t: int) -> Formula:
     """z scaled to the size of the outcomes."""
-    formula = "r̃ = weight · s · z [P eq.6-8]"
-    inputs = {
-        "weight": c.recipe.ig_weight,
-        "s": c.numbers.scale,
-        "z": c.numbers.turn_z[t],
-    }
+    n = c.numbers
+    inputs = {"weight": c.recipe.ig_weight, "s": n.scale, "z": n.turn_z[t]}
     if c.recipe.outcome_on == "every":
-        formula = "r̃ = weight · s · z + z of the outcome"
-        inputs["z of the outcome"] = c.numbers.outcome_z
-    return step("term", c.numbers.terms[t], formula, inputs)
+        inputs["z of the outcome"] = n.outcome_z
+        return "r̃ = weight · s · z + z of the outcome", inputs
+    return "r̃ = weight · s · z [P eq.6-8]", inputs
 
 
-def advantage_steps(c: Credited, t: int) -> list[Step]:
-    """For a turn before the last: what later turns add, and the advantage."""
+def advantage_formula(c: Credited, t: int) -> Formula:
     term = c.numbers.terms[t]
-    advantage = c.numbers.advantages[t]
+    if t == len(c.numbers.terms) - 1:
+        return "A = z: nothing follows [P eq.9]", {"z": term}
     k = next_turn(c, t)
-    following = {f"A of turn {k + 1}": c.numbers.advantages[k]}
+    later = f"A of turn {k + 1}"
+    inputs = {later: c.numbers.advantages[k]}
     if term is None and c.recipe.discount_over == "rewards":
-        formula = f"A = A of turn {k + 1}, the next rewarded turn, whose return is shared [P eq.9]"
-        return [step("advantage", advantage, formula, following)]
+        return f"A = {later}, the next rewarded turn, whose return is shared [P eq.9]", inputs
 
-    gamma = c.recipe.gamma
-    later = gamma * c.numbers.advantages[k]
-    formula = "A = later turns: it earned nothing itself [P eq.9]"
-    inputs = {"later turns": later}
-    if term is not None:
-        formula = "A = r̃ + later turns [P eq.9]"
-        inputs["r̃"] = term
-    return [
-        step("later", later, f"γ · A of turn {k + 1} [P eq.9]", {"γ": gamma} | following),
-        step("advantage", advantage, formula, inputs),
-    ]
+    inputs["γ"] = c.recipe.gamma
+    if term is None:
+        return f"A = γ · {later}: it earned nothing itself [P eq.9]", inputs
+    return f"A = r̃ + γ · {later} [P eq.9]", {"r̃": term} | inputs
 
 
 def next_turn(c: Credited, t: int) -> int:

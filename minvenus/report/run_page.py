@@ -3,16 +3,13 @@
     write_run_page("runs/igpo")        reads metrics.jsonl, run.json and rollouts/
 
 The run need not be finished: a figure is drawn if its numbers were logged. Step 0 is the model
-before training. In lines of more than POINTS steps, a point is the mean of neighbouring steps;
-held-out exact match has a Wilson interval.
+before training. Held-out exact match has a Wilson interval.
 """
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 from minvenus.config import ConfigError, read_json
 from minvenus.evaluation.aggregate import wilson
@@ -23,13 +20,11 @@ from minvenus.report.explain import recipe_name
 from minvenus.report.page import Html, el, figure, figures, page, section, table
 from minvenus.report.xray import write_page
 
-POINTS = 40                           # of a line: neighbouring steps become one point
 SHARE = (0.0, 1.0)
 BEFORE = "before_"                    # begins names of numbers from before the first update
 LEDE = ("How the agent learned; step 0 is the model before training. A turn's gain is how much it "
         "raised the model's own log-probability of the true answer: what IGPO pays a turn for. "
-        "Lines of long runs are means over neighbouring steps; the band of held-out exact match is "
-        "its 95 % interval.")
+        "The band of held-out exact match is its 95 % interval.")
 
 
 @dataclass(frozen=True)
@@ -113,6 +108,11 @@ def with_step_0(rows: list[dict]) -> list[dict]:
     return [{"step": 0, **before}, *rows]
 
 
+def curve(rows: list[dict], key: str) -> dict[int, float]:
+    """Step -> number, where it was logged."""
+    return {row["step"]: row[key] for row in rows if row.get(key) is not None}
+
+
 # ------------------------------------------------------------------------------------------ figures
 
 
@@ -120,29 +120,18 @@ def plotted(plot: Plot, rows: list[dict], held_out: int) -> Html | None:
     """The plot with a line for each of its numbers that was logged; nothing if none was."""
     lines = []
     for key, name in plot.lines.items():
-        points = [(row["step"], row[key]) for row in rows if key in row]
+        points = curve(rows, key)
         if not points:
             continue
-        steps, values = zip(*smooth(points), strict=True)
-        line = Series(name, steps, values)
+        line = Series(name, list(points), list(points.values()))
         if key == "test_exact_match":
-            bounds = [wilson(share * held_out, held_out) for share in values]
-            line = Series(name, steps, values, *zip(*bounds, strict=True))
+            bounds = [wilson(share * held_out, held_out) for share in line.y]
+            line = Series(name, line.x, line.y, *zip(*bounds, strict=True))
         lines.append(line)
     if not lines:
         return None
     drawing = line_plot(lines, plot.title, "step", plot.unit, plot.covers)
     return figure(drawing, plot.caption)
-
-
-def smooth(points: Sequence[tuple[int, float]]) -> list[tuple[float, ...]]:
-    """Means of neighbouring points, at most POINTS of them."""
-    size = math.ceil(len(points) / POINTS)
-    means = []
-    for start in range(0, len(points), size):
-        part = points[start:start + size]
-        means.append(tuple(map(fmean, zip(*part, strict=True))))
-    return means
 
 
 def xrays(run: Path) -> Html | None:

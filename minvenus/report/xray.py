@@ -4,25 +4,27 @@
     write_page(..., group="3")                                            one group of it
     write_page("runs/infer/trajectory.json", "xray.html", scorer=s)       scored by a model
 
-source.py reads the file, explain.py gives the numbers, turn_card.py shows a turn. The page is one
-HTML file without scripts. Groups open to show their rollouts, and rollouts to show their turns,
-with texts and numbers under several recipes side by side.
+saved.py reads the file, explain.py gives the numbers. The page is one HTML file without scripts.
+Groups open to show their rollouts, and rollouts to show their turns, with texts and numbers under
+several recipes side by side.
 """
 
-import re
+from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 
-from minvenus.agent.protocol import final_answer
+from minvenus.agent.protocol import final_answer, format_error
 from minvenus.config import ConfigError
 from minvenus.files import write_text
 from minvenus.igpo.gain import belief
 from minvenus.report import explain
 from minvenus.report.curves import Series, line_plot
-from minvenus.report.page import Content, Html, details, el, figure, page, pairs
-from minvenus.report.source import Case, Scorer, read_source
-from minvenus.report.turn_card import arithmetic, shade, turn_card
+from minvenus.report.page import Content, Html, details, el, figure, page, pairs, table
+from minvenus.report.saved import Case, Facts, Groups, Scorer, read_source
 from minvenus.tools.toyweb_words import with_words
+from minvenus.types import Rollout
 
+DEEPEST = 2.0                          # an advantage of this size or more has the deepest colour
 LARGEST = 24_000_000                   # characters of a page; browsers become slow beyond
 LEDE = ("What the agent did, how each of its turns was paid, and what training makes of it. Every "
         "number is there with its formula and the numbers that it was made of.")
@@ -33,8 +35,7 @@ LETTERS = ("Below, each rollout is a row of turns: S search, V visit, A answer, 
 TAUGHT = ("A turn's colour is its advantage: its own pay and a share of what follows, compared "
           "with other rollouts. Training makes blue turns more probable and orange ones less, the "
           "deeper the colour the more; grey ones stay as they are. The first row is the recipe of "
-          "the run, the others are for comparison; the largest advantage of each recipe in the "
-          "batch has its deepest colour.")
+          "the run, the others are for comparison.")
 HOW = (
     "The agent answers a question in turns: it thinks, then searches, visits a page, or answers. "
     "IGPO asks after a visit: how probable would the true answer be if the model had to give it "
@@ -60,25 +61,29 @@ def write_page(source_path, out_path, group: str | None = None,
     """
     path = Path(source_path)
     groups, facts = read_source(path, group, scorer)
-    boxes: list[Html] = []
-    for name, cases in groups.items():
-        boxes.append(group_box(name, cases, is_open=not boxes))
-    parts: list[Content] = [introduction(cases[0]), boxes]
+    return write_groups(path.name, groups, facts, out_path)
 
-    document = page(f"Rollouts of {path.name}", parts, LEDE, facts, "reward X-ray")
+
+def write_groups(name: str, groups: Groups, facts: Facts, out_path) -> Path:
+    """Write the page of groups of rollouts; `name` says where they are from."""
+    boxes: list[Html] = []
+    for group, cases in groups.items():
+        boxes.append(group_box(group, cases, is_open=not boxes))
+        first = cases[0]
+    parts: list[Content] = [introduction(first), boxes]
+
+    document = page(f"Rollouts of {name}", parts, LEDE, facts, "reward X-ray")
     if len(document) > LARGEST:
-        raise ConfigError(f"{path} has too many rollouts for one page: choose one --group of "
+        raise ConfigError(f"{name} has too many rollouts for one page: choose one --group of "
                           f"{', '.join(groups)}")
     return write_text(out_path, document)
 
 
-def default_page(source_path, group: str | None) -> Path:
-    """runs/xray/NAME.html, after the path of the file and the group."""
-    parts = Path(source_path).with_suffix("").parts
-    names = [part for part in parts if part not in ("runs", "rollouts")]
-    name = "-".join([*names[-3:], group or ""])
-    name = re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII)
-    return Path("runs/xray", name[-150:].strip(".-") + ".html")
+def default_page(source_path) -> Path:
+    """runs/xray/NAME.html, after the path of the file."""
+    path = Path(source_path).with_suffix("")
+    names = [part for part in path.parts if part not in (path.anchor, "runs", "rollouts")]
+    return Path("runs/xray", "-".join(names[-3:]) + ".html")
 
 
 def introduction(case: Case) -> list[Html]:
@@ -92,7 +97,7 @@ def introduction(case: Case) -> list[Html]:
     if not any(recipe.use_gain for recipe in recipes.values()):
         missing = "No log P(answer) was measured here: no recipe that pays gains can be shown."
     elif not case.trained():
-        missing = "These rollouts were not trained on: the arithmetic ends at rewards."
+        missing = "These rollouts were not trained on: the arithmetic ends at gains."
     words = [(name, explain.recipe_words(name, recipe)) for name, recipe in recipes.items()]
     return [*parts, el("p", missing, class_="remark"), pairs(words, "glossary")]
 
@@ -150,7 +155,7 @@ def rollout_box(case: Case, name: str) -> Html:
         el("b", name),
         el("span", "outcome ", "unknown" if outcome is None else f"{outcome:.3g}"),
         el("span", rollout.error or rollout.termination),
-        el("span", final_answer(rollout.turns) or "no answer"),
+        el("span", final_answer(rollout.turns)),
         el("div", strips),
     ]
     beliefs = arithmetic("log P(answer)", explain.belief_steps, case.under)
@@ -159,15 +164,87 @@ def rollout_box(case: Case, name: str) -> Html:
 
 
 def strip(case: Case, recipe: str) -> Html:
-    """A letter for each turn, coloured by its advantage under the recipe; without colour if "".
-    """
+    """A letter for each turn, coloured by its advantage under the recipe, which shows when the
+    mouse is on it; without colour if ""."""
     letters = [el("small", recipe)]
     for t, turn in enumerate(case.rollout.turns):
         colour = "none"
+        number = None
         if recipe:
-            credited = case.under[recipe]
-            colour = shade(credited.numbers.advantages[t], credited.largest)
+            advantage = case.under[recipe].numbers.advantages[t]
+            colour = shade(advantage)
+            number = f"{advantage:.3g}"
         if turn.malformed:
             colour += " malformed"
-        letters.append(el("i", turn.kind[0].upper(), class_=colour))
+        letters.append(el("i", turn.kind[0].upper(), class_=colour, title=number))
     return el("span", letters, class_="strip")
+
+
+def shade(advantage: float) -> str:
+    """Classes of a colour: blue for more, orange for less, in five strengths."""
+    if abs(advantage) < 1e-9:
+        return "none"
+    strength = min(5, ceil(5 * abs(advantage) / DEEPEST))
+    return f"{'plus' if advantage > 0 else 'minus'} a{strength}"
+
+
+# -------------------------------------------------------------------------------------------- turns
+
+
+def turn_card(case: Case, t: int) -> Html:
+    turn = case.rollout.turns[t]
+    observation = None
+    if turn.observation is not None:
+        summary = f"what came back ({len(turn.observation):,} characters)"
+        observation = details(summary, verbatim(with_words(turn.observation)), class_="observation")
+    return el(
+        "article",
+        el("header",
+           el("h3", f"Turn {t + 1}"),
+           el("span", turn.kind, class_=f"badge {turn.kind}")),
+        [el("p", notice, class_="notice") for notice in notices_of(case.rollout, t)],
+        verbatim(turn.text),
+        observation,
+        arithmetic("how it is paid", lambda credited: explain.turn_steps(credited, t), case.under),
+        class_="turn",
+    )
+
+
+def verbatim(words: str) -> Html:
+    return el("div", words, class_="verbatim")
+
+
+def notices_of(rollout: Rollout, t: int) -> list[str]:
+    """What went wrong in a turn."""
+    turn = rollout.turns[t]
+    notices = []
+    if turn.malformed:
+        rule = format_error(turn.text, t == len(rollout.turns) - 1)
+        notices.append(f"✗ malformed: {rule or 'recorded as malformed when it was sampled'}")
+    if turn.tool_error:
+        notices.append(f"the tool reported an error: {turn.tool_error}")
+    if turn.discarded:
+        notices.append(f"attempts thrown away: {', '.join(turn.discarded)}")
+    return notices
+
+
+def arithmetic(summary: str, steps_of: Callable, under: dict) -> Html | None:
+    """A table of numbers and how each came about. Where recipes agree, they share a line.
+
+    `under` has an entry for each recipe, and `steps_of` gives the numbers of an entry.
+    """
+    recipes: dict[explain.Step, list[str]] = {}
+    for recipe, credited in under.items():
+        for step in steps_of(credited):
+            recipes.setdefault(step, []).append(recipe)
+    if not recipes:
+        return None
+
+    order = list(explain.STEPS)
+    rows = []
+    for step in sorted(recipes, key=lambda step: order.index(step.id)):
+        value = "none" if step.value is None else f"{step.value:.6g}"
+        inputs = "; ".join(f"{name} = {number:.6g}" for name, number in step.inputs)
+        rows.append([step.name, value, ", ".join(recipes[step]), step.formula, inputs])
+    head = ["number", "value", "recipe", "formula", "made of"]
+    return details(summary, table(head, rows), class_="arithmetic")

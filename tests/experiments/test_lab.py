@@ -58,12 +58,6 @@ def worlds(draw):
     return gains, lab.softmax(logits), hops + draw(st.integers(0, 2))
 
 
-def test_one_hop_two_visits_worked_by_hand():
-    """right 1/2, wrong 1/4, stop 1/4: success 1/2 + 1/4 * 1/2, visits 3/4 + 1/4 * 3/4"""
-    probs = lab.softmax(np.log([[0.5, 0.25, 0.25]]))
-    assert lab.expected(probs, 2) == pytest.approx((0.625, 1 + 2 * 0.9375))
-
-
 @given(worlds())
 def test_exact_figures_equal_the_sum_over_all_choices(world):
     _, probs, visits = world
@@ -205,6 +199,5 @@ def test_profiles_that_do_not_exist_are_refused_with_those_that_do():
 
 @pytest.mark.parametrize("change", ["/ rate 18e-4", "/ token-sum", "/ groups of 8", "/ reference"])
 def test_a_change_of_what_the_lab_does_not_have_is_refused_and_not_shown_as_a_result(change):
-    LabConfig(methods="paper, paper / rms, uncentred - penalty / gamma 1")
     with pytest.raises(ConfigError, match=r"methods must be .* with changes behind it: - penalty"):
         LabConfig(methods=f"paper, paper {change}")

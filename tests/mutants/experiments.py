@@ -60,7 +60,7 @@ MUTANTS = (
         5,
         "the tests of two metrics are corrected together with the first one's",
         IN_RESULTS + "test_the_tables_with_differences_of_paired_runs_worked_by_hand",
-        (RESULTS + "tested_differences", "paired[metric][step]", "paired[ACCURACY][step]"),
+        (RESULTS + "tested", "[run[metric][step]", "[run[ACCURACY][step]"),
     ),
     mutant(
         5,
@@ -161,7 +161,7 @@ MUTANTS = (
         51,
         "differences between runs of different seeds",
         IN_RESULTS + "test_the_tables_with_differences_of_paired_runs_worked_by_hand",
-        (RESULTS + "tables", "runs[other], strict", "runs[other][::-1], strict"),
+        (RESULTS + "differences_of", "runs[other], strict", "runs[other][::-1], strict"),
     ),
     mutant(
         51,
@@ -213,8 +213,8 @@ MUTANTS = (
         "the calculator shows the outcome without its penalty",
         IN_CALCULATOR + "test_the_table_word_for_word",
         "minvenus.experiments.calculator:columns",
-        "[*reward.turns, reward.outcome]",
-        "[*reward.turns, samples[i].outcome]",
+        "row.outcome",
+        "float(row.outcome > 0)",
     ),
     mutant(
         51,
@@ -300,8 +300,8 @@ MUTANTS = (
         "the test of a difference counts runs of one start as starts",
         "experiments/test_results.py::"
         "test_two_tables_of_differences_are_of_the_start_checkpoints",
-        "minvenus.experiments.results:tested_differences",
-        "start_means(differences, checkpoints)",
-        "differences",
+        "minvenus.experiments.results:tested",
+        "start_means([run[metric][step] for run in runs], checkpoints)",
+        "[run[metric][step] for run in runs]",
     ),
 )

@@ -131,12 +131,14 @@ PAGES = Path(__file__).parents[1] / "fixtures" / "pages"
 
 
 def words_of(document: str) -> str:
-    """Everything that a page says, an element on each line, with its kind."""
+    """Everything that a page says, an element on each line, with its kind and what shows when the
+    mouse is on it."""
     lines = []
     for element in ET.fromstring(document).iter():
         words = " ".join((element.text or "").split())
         tag = element.tag.rpartition("}")[2]
-        kind = " ".join(filter(None, (tag, element.get("class"), element.get("open"))))
+        attributes = map(element.get, ("class", "open", "title"))
+        kind = " ".join(filter(None, (tag, *attributes)))
         if tag == "tr":
             words = " | ".join(cell.text or "" for cell in element)
         if tag not in ("style", "th", "td") and (words or element.get("class")):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from minvenus.report.curves import BOTTOM, COLOURS, LEFT, METHODS, RIGHT, TOP, Series, line_plot
+from minvenus.report.curves import BOTTOM, COLOURS, LEFT, RIGHT, TOP, Series, line_plot
 from minvenus.report.page import UNSAFE
 from tests.report.examples import HOSTILE
 
@@ -107,9 +107,8 @@ def test_16_lines_differ_show_below_one_another_and_fit_the_legend():
     names = [f"line {i}" for i in range(16)]
     svg = line_plot([Series(name, [0, 1], [0, 1]) for name in names], "t", "x", "y")
     assert texts_of(svg, "start") == ["t", *names] and len(set(strokes(*names))) == 16
+    assert strokes(*names[:5]) == strokes(*names)[:5], "places have the same in every plot"
     root = ET.fromstring(svg)
-    widths = [float(line.get("stroke-width")) for line in root.iter(f"{SVG}polyline")]
-    assert widths == sorted(set(widths), reverse=True), "the later ones are on top"
     *_, last = [float(text.get("y")) for text in root.iter(f"{SVG}text") if text.text in names]
     assert BOTTOM < last == float(root.get("height")) - 10
 
@@ -125,11 +124,3 @@ def test_every_colour_stands_out_on_white_and_on_near_black(colour):
 
     assert luminance("#ffffff") / luminance(colour) >= 3
     assert luminance(colour) / luminance("#121212") >= 3
-
-
-def test_a_method_has_one_colour_and_no_other_line_has_it():
-    methods = dict(zip(METHODS, strokes(*METHODS), strict=True))
-    assert len({colour for colour, _ in methods.values()}) == 5
-    assert strokes("uncentred", "grpo") == [methods["uncentred"], methods["grpo"]]
-    first, second, third = strokes("uncentred+prob", "uncentred", "paper+prob")
-    assert second == methods["uncentred"] and len({first, third, *methods.values()}) == 7

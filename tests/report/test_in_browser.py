@@ -98,13 +98,13 @@ def test_a_number_has_the_colour_of_its_advantage(tmp_path):
     batch = group_of_four()
     rollouts = [sample.rollout for sample in batch.samples]
     alike = saved_batch(rollouts, [0] * 4, [1.0] * 4, Recipe.paper())  # GRPO pays nothing
-    see = f"""({OPEN_ALL}, [...document.querySelectorAll(".chip")].map(chip => [
-      chip.className, getComputedStyle(chip).backgroundColor]))"""
-    chips, console = look(xray(tmp_path, alike), see)
-    colours = {name: {colour for kind, colour in chips if kind == name} for name, _ in chips}
-    assert {name for name, _ in chips[1::5]} == {"chip none a0"} and console == []
+    see = f"""({OPEN_ALL}, [...document.querySelectorAll(".strip i:not(.malformed)")].map(turn => [
+      turn.className, getComputedStyle(turn).backgroundColor, turn.title]))"""
+    turns, console = look(xray(tmp_path, alike), see)
+    colours = {name: {colour for kind, colour, _ in turns if kind == name} for name, *_ in turns}
+    assert {title for name, _, title in turns if name == "none"} >= {"0"} and console == []
     assert all(len(found) == 1 for found in colours.values())
-    assert len(set.union(*colours.values())) == len(colours) > 5
+    assert len(set.union(*colours.values())) == len(colours) == 5
 
 
 def test_hostile_text_does_nothing_and_even_html_that_gets_in_can_neither_run_nor_load_anything(

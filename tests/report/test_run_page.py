@@ -69,22 +69,12 @@ def test_a_saved_step_that_does_not_add_up_is_named_on_the_page_and_hides_nothin
     path = path_of(tmp_path, 19)
     path.write_text(path.read_text().replace('"advantages": [', '"advantages": [7.5, ', 1))
     html = write_run_page(tmp_path).read_text(encoding="utf-8")
-    assert "stored and computed advantages differ" in html and "Right answers" in html
+    assert "stored and computed arithmetic differ" in html and "Right answers" in html
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"has no metrics\.jsonl"):
         write_run_page(tmp_path)
-
-
-def test_neighbouring_steps_become_one_point_the_mean_of_them(tmp_path):
-    for steps, points in ((40, 40), (42, 21), (78, 39), (160, 40)):
-        log(tmp_path, [{"outcome": 0.25 + step % 2 / 2} for step in range(steps)])
-        html = write_run_page(tmp_path).read_text(encoding="utf-8")
-        [line] = re.findall(r'<title>training</title><polyline points="([^"]*)"', html)
-        heights = [point.split(",")[1] for point in line.split()]
-        assert len(heights) == points and "Look inside" not in html
-        assert steps == 40 or set(heights) == {f"{(TOP + BOTTOM) / 2}"}, "the mean of two is 0.5"
 
 
 def test_the_numbers_before_training_begin_the_lines(tmp_path):

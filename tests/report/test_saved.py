@@ -53,15 +53,12 @@ def nudged(lines):
     ("change", "words"),
     [
         (lambda lines: lines[1]["arithmetic"].pop("terms"), "line 2: stored and computed"),
-        (nudged, "line 3: stored and computed terms differ"),
-        (set_at(2, "arithmetic", "advantages", 1, 0.5), "line 3: stored and computed advantages"),
-        (set_at(0, "arithmetic", "gains", 0, 0.0), "line 1: stored and computed gains differ"),
+        (nudged, "line 3: stored and computed arithmetic differ"),
         (set_at(1, "outcome", 1.0), "line 1: stored and computed"),  # the group's mean is in line 1
         (set_at(1, "truth_logprobs", 0, []), "rollout 1, context before turn 0: no token"),
         (set_at(1, "recipe", "gamma", 0.5), "line 2: stored and computed recipe differ"),
         (set_at(3, "step", 21), "line 4: stored and computed step differ"),
         (set_at(0, "recipe", "gama", 0.5), "no batch of rollouts .* 'gama'"),  # of another version
-        (set_at(2, "format", "minvenus credit 0"), "line 3: stored and computed format differ"),
         (lambda lines: lines.pop(), "line 1: stored and computed"),  # IG-Scale: the whole batch
         (lambda lines: lines.clear(), "no batch of rollouts"),
     ],

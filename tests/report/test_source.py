@@ -15,7 +15,7 @@ from minvenus.igpo.gain import wrap_truth
 from minvenus.igpo.recipes import Recipe
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
-from minvenus.report.source import Scorer, read_source, scored
+from minvenus.report.saved import Scorer, read_source, scored
 from minvenus.report.xray import write_page
 from minvenus.types import Question
 from tests.agent import scripted
@@ -41,7 +41,7 @@ def rising(tokens, lengths, continuation):
     return [[-10.0 + n / 100 + j / 1000 for j in range(len(continuation))] for n in lengths]
 
 
-SCORER = Scorer("a model", TOKENIZER, rising, 10_000, Recipe.paper())
+SCORER = Scorer("a model", TOKENIZER, rising, Recipe.paper())
 
 
 def saved(folder, record) -> Path:
@@ -65,8 +65,8 @@ def test_the_page_of_a_trajectory_word_for_word(tmp_path, name, scorer):
 
 def test_the_truth_of_the_users_own_question_is_not_known(tmp_path):
     own = rollout([answer()], question=Question("question", "Why?", ["(unknown)"]))
-    for given in (None, "  "):
-        with pytest.raises(ConfigError, match="does not say what the true answer is"):
+    for given, words in ((None, "does not say what the true answer is"), ("  ", "is blank")):
+        with pytest.raises(ConfigError, match=words):
             shown(tmp_path, rollout_to_json(own), scorer=replace(SCORER, answer=given))
 
 
@@ -87,33 +87,32 @@ def test_the_answer_that_is_given_counts_not_that_of_the_file(tmp_path):
     assert f"token {tokens + 1}" not in page.words
 
 
-def test_a_rollout_must_fit_the_models_context_and_its_tokenizer(tmp_path):
-    made = rollout([search(), visit(), answer()])
-    [[case]] = read_source(saved(tmp_path, rollout_to_json(made)), None, None)[0].values()
-    longest = len(made.tokens) + len(wrap_truth("cat", TOKENIZER, SCORER.recipe).ids)  # both
-    scored(case, replace(SCORER, context=longest))
-    words = rf"tokens and its answer \d+; a model takes {longest - 1} at most"
-    with pytest.raises(ConfigError, match=words):
-        scored(case, replace(SCORER, context=longest - 1))
-    changed = replace(made.turns[0], text="<think>\nOther words.")
-    other = rollout_to_json(replace(made, turns=[changed, *made.turns[1:]]))
+def test_a_rollout_must_be_of_the_models_tokenizer(tmp_path):
+    changed = replace(MADE.turns[0], text="<think>\nOther words.")
+    other = rollout_to_json(replace(MADE, turns=[changed, *MADE.turns[1:]]))
     with pytest.raises(ConfigError, match="made with another tokenizer than that of a model"):
         read_source(saved(tmp_path, other), None, SCORER)
 
 
 def test_a_model_folder_scores_the_answer_before_every_turn_as_a_fresh_forward_does(tmp_path):
-    shape = ModelConfig(16, 24, 1, 2, 1, head_dim=8, vocab_size=TOKENIZER.size, rope_theta=100.0)
-    model, made = Qwen3(shape, seed=3), rollout([search(), visit(), answer()])
-    weights.save(model, tmp_path / "model", TOKENIZER.files)
-    scorer = Scorer("m", *load_scorer(tmp_path / "model"), LEAD_IN)
-    [[case]] = read_source(saved(tmp_path, rollout_to_json(made)), None, scorer)[0].values()
+    """The rollout and the truth together fill the context of the model."""
+    made = rollout([search(), visit(), answer()])
     wrapped = wrap_truth("cat", TOKENIZER, LEAD_IN)
+    longest = made.turns[-1].start + len(wrapped.ids)
+    shape = ModelConfig(16, 24, 1, 2, 1, head_dim=8, vocab_size=TOKENIZER.size, rope_theta=100.0,
+                        max_position_embeddings=longest)
+    model = Qwen3(shape, seed=3)
+    weights.save(model, tmp_path / "model", TOKENIZER.files)
+    tokenizer, score, _ = load_scorer(tmp_path / "model")
+    scorer = Scorer("m", tokenizer, score, LEAD_IN)
+    [[case]] = read_source(saved(tmp_path, rollout_to_json(made)), None, scorer)[0].values()
     for turn, row in zip(made.turns, case.sample.truth_logprobs, strict=True):
         tokens = [*made.tokens[: turn.start], *wrapped.ids]
         logprobs = model(torch.tensor([tokens])).log_softmax(-1)[0].detach()
         truth = range(turn.start + wrapped.start, len(tokens))
         assert row == pytest.approx([float(logprobs[k - 1, tokens[k]]) for k in truth], abs=1e-5)
-    assert scorer.context == shape.max_position_embeddings
+    with pytest.raises(ConfigError, match=f"the model has room for {longest} "):
+        scored(case, replace(scorer, answer="cat cat"))
 
 
 def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_path):
@@ -135,8 +134,6 @@ def test_lines_of_an_evaluation_are_grouped_by_question_with_their_verdicts(tmp_
     ("record", "message"),
     [
         ("", "is empty"),
-        ("[1]", "line 1: not a JSON object, but list"),
-        ("{", "line 1: not JSON"),
         ('{"a": 1}\n{"a"', "line 2: not JSON"),
         ('{"a": 1}', "line 1: not a saved rollout"),
         (
