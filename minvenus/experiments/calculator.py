@@ -22,7 +22,7 @@ For those who check another implementation. The file has a rollout on each line:
 """
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import accumulate
 from pathlib import Path
 
@@ -121,8 +121,13 @@ def main(config: CreditConfig) -> str:
         source = "given; log P counts from 0 where only gains were given"
         batch = SavedBatch(0, source, config.recipe, samples, credit)
         return f"page: {write_groups(name, *groups_of(batch), config.page)}"
+
+    beliefs = credit.beliefs
+    unknown = [[None] * len(row) for row in beliefs]         # where gains were given
+    beliefs = [unknown[i] if has_gains[i] else beliefs[i] for i in range(len(records))]
+    credit = replace(credit, beliefs=beliefs)
     if config.json:
-        return as_json(samples, credit, has_gains)
+        return as_json(samples, credit)
 
     numbers = columns(credit)
     parts = [statistics(samples, credit), table(turn_table(samples, numbers))]
@@ -153,6 +158,8 @@ class Record:
         turns = len(self.kinds)
         if not turns or (self.gains is None) == (self.logprobs is None):
             raise ConfigError("give kinds, and gains or logprobs, one of the two")
+        if self.kinds[-1] == "visit":
+            raise ConfigError("the last turn cannot be a visit: nothing follows that it could gain")
         lengths = {"gains": turns - 1, "logprobs": turns, "malformed": turns}
         for name, count in lengths.items():
             entries = getattr(self, name)
@@ -201,19 +208,15 @@ def read_record(record: dict, where: str) -> Record:
 # --------------------------------------------------------------------------------------- the output
 
 
-def as_json(samples: list[Sample], credit: Credit, has_gains: list[bool]) -> str:
-    """Every number of every rollout, rounded to 12 digits: gains come back through a sum. Where
-    gains were given, beliefs are not known."""
+def as_json(samples: list[Sample], credit: Credit) -> str:
+    """Every number of every rollout, rounded to 12 digits: gains come back through a sum."""
     rollouts = []
     for i, sample in enumerate(samples):
-        numbers = asdict(credit.of_rollout(i, sample.group))
-        if has_gains[i]:
-            numbers["beliefs"] = [None] * len(numbers["beliefs"])
         rollouts.append({
             "group": sample.group,
             "kinds": sample.rollout.kinds,
             "malformed": sample.rollout.malformed,
-            **numbers,
+            **asdict(credit.of_rollout(i, sample.group)),
         })
     return json.dumps(rounded(rollouts, 12))
 
@@ -232,12 +235,17 @@ def statistics(samples: list[Sample], credit: Credit) -> str:
 
 
 def columns(credit: Credit) -> Columns:
+    """Beliefs where any is known, before a turn and after it."""
+    numbers: Columns = {}
+    if any(row.count(None) < len(row) for row in credit.beliefs):
+        numbers["V before"] = credit.beliefs
+        numbers["V after"] = [[*row[1:], None] for row in credit.beliefs]
     record = credit.record
     rewards = [[*row.turns, row.outcome] for row in credit.rewards]
     z = []
     for turn_z, outcome_z in zip(record.turn_z, record.outcome_z, strict=True):
         z.append([*turn_z, outcome_z])
-    return {
+    return numbers | {
         "gain": credit.gains,
         "reward": rewards,
         "z": z,

@@ -269,6 +269,9 @@ def run_all(script: str, jobs: dict[str, dict], at_once: int = 1, logs: Path | N
 
 
 def start(script: str, settings: dict, log: Path | None, threads: int) -> subprocess.Popen:
+    if not (ROOT / script).exists():
+        raise ConfigError(f"{ROOT} has no {script}, an installed package has no scripts: run this "
+                          "in a clone of the repository")
     count = str(threads)
     environment = os.environ | {"OMP_NUM_THREADS": count, "OPENBLAS_NUM_THREADS": count}
     command = [sys.executable, str(ROOT / script), *flags_of(settings)]

@@ -96,12 +96,17 @@ def test_log_probs_are_used_as_they_are(tmp_path):
     file = tmp_path / "rewards.jsonl"
     file.write_text(VISIT + '"logprobs": [[-2.0, -1.0], -0.5], "group": 7}\n')
     [only] = json.loads(main(CreditConfig(file=str(file), json=True)))
+    shown = main(CreditConfig(file=str(file))).splitlines()
+    assert shown[-3].split()[3:7] == ["V", "before", "V", "after"]
+    assert shown[-2].split()[3:5] == ["-1.5000", "-0.5000"]
+    assert shown[-1].split()[2:4] == ["-0.5000", "-"], "nothing follows the answer"
     assert only["beliefs"] == [-1.5, -0.5] and only["gains"] == [1.0, None] and only["group"] == 7
     assert only["outcome"] == 0.25
     both = tmp_path / "both.jsonl"
     both.write_text(file.read_text() + VISIT + '"gains": [0.5]}')
     rollouts = json.loads(main(CreditConfig(file=str(both), json=True)))
     assert [rollout["beliefs"] for rollout in rollouts] == [[-1.5, -0.5], [None, None]]
+    assert main(CreditConfig(file=str(both))).splitlines()[-2].split()[3:5] == ["-", "-"]
     [prob] = json.loads(main(CreditConfig(file=str(file), json=True, recipe=Recipe(gain="prob"))))
     assert prob["gains"][0] == pytest.approx(0.6065307 - 0.2231302, abs=1e-6)
 
@@ -110,6 +115,7 @@ WRONG = {
     '{"kinds": ["answer"], "gains": [], "outcome": 0, "gain": 1}': "no field but kinds, outcome, ",
     '{"kinds": ["visits", "answer"], "gains": [1], "outcome": 0}': "kinds must be .* search, visit",
     '{"kinds": [], "gains": [], "outcome": 0}': "give kinds",
+    '{"kinds": ["visit"], "gains": [], "outcome": 0}': "the last turn cannot be a visit",
     VISIT + '"gains": [1, 2]}': "gains must have 1 entries",
     VISIT + '"gains": [null]}': "gains must have a number for every visit",
     VISIT + '"group": 0}': "gains or logprobs, one of the two",

@@ -51,6 +51,17 @@ def test_a_script_runs_with_its_flags_and_one_thread_and_its_command_is_shown(fo
     assert (folder / "new" / "log.txt").read_text() == "['--seed', '4'] 3\n"
 
 
+@pytest.mark.parametrize("command", ["compare", "demo"])
+def test_an_installed_package_has_no_scripts_and_says_in_one_line_what_to_do(
+    command, folder, capsys
+):
+    with pytest.raises(SystemExit) as end:
+        entry.main([command, "--out", str(folder / "out")])
+    errors = capsys.readouterr().err
+    assert end.value.code == 2 and errors.count("\n") == 1
+    assert errors.startswith(f"{command}: {folder} has no train_sft.py") and "clone" in errors
+
+
 def test_a_failure_says_the_last_line_of_its_log_lets_the_others_save_and_starts_no_more(folder):
     kinds = {"a": "waits", "b": "fails", "c": "waits"}
     jobs = {name: {"here": folder / name, "kind": kind} for name, kind in kinds.items()}
