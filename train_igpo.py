@@ -35,12 +35,13 @@ from minvenus.setup import (
 from minvenus.text.tokenizer import Tokenizer
 from minvenus.train.batch import Batch, behaviour, failed, health, make_batch, mean
 from minvenus.train.checkpoint import load_reference, load_start
+from minvenus.train.optim import adamw
 from minvenus.train.parallel import everywhere, gather, on_rank_0, processes, share, size
 from minvenus.train.plan import plan_table
 from minvenus.train.presets import IGPO_PRESETS
 from minvenus.train.run import MAY_CHANGE, Run, open_run
 from minvenus.train.settings import IGPOConfig
-from minvenus.train.update import adamw, igpo_update
+from minvenus.train.update import igpo_update
 from minvenus.types import Rollout, Sample
 
 

@@ -18,6 +18,7 @@ from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher, demonstrations, notes
 from minvenus.train.checkpoint import load_start
+from minvenus.train.optim import adamw
 from minvenus.train.parallel import processes, size
 from minvenus.train.plan import plan_table
 from minvenus.train.presets import SFT_PRESETS
@@ -30,7 +31,6 @@ from minvenus.train.sft import (
     sft_step,
     validation_loss,
 )
-from minvenus.train.update import adamw
 
 TEACHER = Teacher(wrong_relation=0.3, at_once=0.03, stop_early=0.05, cut_off=0.5)
 

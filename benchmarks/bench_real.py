@@ -25,9 +25,10 @@ from minvenus.igpo.loss import LossConfig
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example
+from minvenus.train.optim import adamw
 from minvenus.train.presets import IGPO_PRESETS
 from minvenus.train.settings import IGPOConfig
-from minvenus.train.update import Row, adamw, train_on
+from minvenus.train.update import Row, train_on
 
 SHAPE = "smollm2-135m"
 QUESTIONS, ROLLOUTS, TURNS = 4, 4, 6

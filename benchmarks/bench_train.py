@@ -35,8 +35,9 @@ from minvenus.igpo.loss import LossConfig
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example
+from minvenus.train.optim import adamw
 from minvenus.train.settings import IGPOConfig
-from minvenus.train.update import Row, adamw, train_on
+from minvenus.train.update import Row, train_on
 
 RATE = 1e-4
 PROMPTS, GROUP, PROMPT_TOKENS, NEW_TOKENS = 8, 4, 120, 200

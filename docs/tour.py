@@ -22,9 +22,10 @@ from minvenus.igpo.loss import LossConfig
 from minvenus.igpo.recipes import RECIPES
 from minvenus.model.weights import load
 from minvenus.report.saved import load_batch
+from minvenus.train.optim import adamw
 from minvenus.train.pack import pack_logprobs, rank_packs
 from minvenus.train.settings import IGPOConfig
-from minvenus.train.update import adamw, make_row, train_on
+from minvenus.train.update import make_row, train_on
 
 DOCS = Path(__file__).parent
 NOTEBOOK = DOCS / "tour.ipynb"

@@ -13,7 +13,7 @@ import pytest
 from minvenus import console
 from minvenus.config import ConfigError
 from minvenus.console import Progress, clock, one_line_errors, stop_on_signals, table
-from minvenus.train.update import Diverged
+from minvenus.train.optim import Diverged
 
 ROOT = Path(__file__).resolve().parents[1]
 

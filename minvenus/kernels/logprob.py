@@ -81,9 +81,7 @@ def matmul(a, b, out, add=False, factor=1.0):
     if uses_onednn(a):
         product = onednn_product(a, b.T)
     elif a.dtype == out.dtype:
-        beta = 1 if add else 0                               # with beta 0 `out` is not read
-        torch.addmm(out, a, b, beta=beta, alpha=factor, out=out)
-        return
+        product = torch.mm(a, b)
     else:
         product = torch.mm(a, b, out_dtype=out.dtype)
     if add:

@@ -40,8 +40,8 @@ from minvenus.flags import save_config
 from minvenus.model.qwen3 import Qwen3
 from minvenus.model.weights import start_folder
 from minvenus.train import checkpoint
+from minvenus.train.optim import Diverged
 from minvenus.train.parallel import everywhere, failed_alone, on_rank_0, together
-from minvenus.train.update import Diverged
 
 # What a resumed run may change: settings of memory, speed and reports, none of what is learned.
 MAY_CHANGE = {

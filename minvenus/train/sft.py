@@ -19,10 +19,10 @@ from minvenus.config import ConfigError
 from minvenus.igpo.loss import token_weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example
+from minvenus.train.optim import optimizer_step
 from minvenus.train.pack import pack_logprobs, rank_packs
 from minvenus.train.parallel import gather
 from minvenus.train.settings import SFTConfig
-from minvenus.train.update import optimizer_step
 
 # ---------------------------------------------------------------------------------------- data
 

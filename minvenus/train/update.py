@@ -16,15 +16,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from minvenus.config import ConfigError
 from minvenus.evaluation.questions import permutation
 from minvenus.igpo.advantage import token_advantages
 from minvenus.igpo.credit import Credit
 from minvenus.igpo.loss import igpo_loss, token_weights
 from minvenus.model.lora import switched_off
-from minvenus.model.precision import precision_of, whole
+from minvenus.model.precision import precision_of
 from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example
 from minvenus.train.batch import (
@@ -36,14 +35,11 @@ from minvenus.train.batch import (
     pack_stats,
     step_stats,
 )
+from minvenus.train.optim import Diverged, optimizer_step
 from minvenus.train.pack import pack_logprobs, rank_packs
 from minvenus.train.parallel import gather
 from minvenus.train.settings import IGPOConfig
 from minvenus.types import Rollout
-
-
-class Diverged(ConfigError):
-    """Training cannot go on; the message says which number went wrong and what to look at."""
 
 
 @dataclass(frozen=True)
@@ -185,35 +181,3 @@ def check_gap(model: Qwen3, rows: list[Row], gap: float) -> None:
         raise Diverged(f"new and stored log-probs differ by {gap:.2g} in the mean of {tokens} "
                        f"tokens before the first update, more than {bound:.3g}: engine and trainer "
                        "do not run the same model, or not in the same precision")
-
-
-# --------------------------------------------------------------------------- the optimiser step
-
-
-def adamw(model: nn.Module, betas: tuple[float, float], weight_decay: float) -> torch.optim.AdamW:
-    """Weight decay on all trained parameters, as in the released training scripts.
-
-    The rate is set at every step.
-    """
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    fused = parameters[0].is_cuda                # one kernel over all parameters
-    return torch.optim.AdamW(
-        parameters, lr=0.0, betas=betas, weight_decay=weight_decay, fused=fused
-    )
-
-
-def optimizer_step(model: nn.Module, optimizer: torch.optim.Optimizer, rate: float,
-                   clip: float) -> float:
-    """Clip, step and reset the gradients; returns their norm before clipping.
-
-    A norm that is not finite raises before anything is changed.
-    """
-    norm = float(whole(nn.utils.clip_grad_norm_(model.parameters(), clip)))
-    if not math.isfinite(norm):
-        raise Diverged(f"the gradient's norm is {norm}: lower the learning rate, and look at the "
-                       "last lines of metrics.jsonl for when the loss began to grow")
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.step()
-    model.zero_grad()                            # or the next step would add to this one's
-    return norm

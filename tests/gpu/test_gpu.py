@@ -21,7 +21,7 @@ if READY:
     from minvenus.settings import AgentConfig, InferConfig
     from minvenus.sft.dataset import Example
     from minvenus.train import checkpoint, update
-    from minvenus.train.update import adamw
+    from minvenus.train.optim import adamw
     from minvenus.train.settings import IGPOConfig, SFTConfig
     from tests.mutants.mutant import applied, mutant
     from tests.train.runs import SMALL, parameters

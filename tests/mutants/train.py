@@ -34,7 +34,7 @@ MUTANTS = (
         36,
         "gradients not reset",
         "train/test_sft.py::test_a_step_starts_from_no_gradient",
-        ("minvenus.train.update:optimizer_step", "model.zero_grad()", "pass"),
+        ("minvenus.train.optim:optimizer_step", "model.zero_grad()", "pass"),
     ),
     mutant(
         37,
@@ -456,7 +456,7 @@ MUTANTS = (
         "the weight decay is torch's",
         "train/test_sft.py::"
         "test_without_a_gradient_a_step_shrinks_all_parameters_by_rate_times_weight_decay",
-        ("minvenus.train.update:adamw", " weight_decay=weight_decay,", ""),
+        ("minvenus.train.optim:adamw", " weight_decay=weight_decay,", ""),
     ),
     mutant(
         63,

@@ -23,9 +23,9 @@ from minvenus.text.tokenizer import Tokenizer
 from minvenus.tools import toyweb_lessons
 from minvenus.tools.toyweb import ToyWeb
 from minvenus.tools.toyweb_lessons import Teacher
+from minvenus.train.optim import adamw, optimizer_step
 from minvenus.train.run import MAY_CHANGE, open_run
 from minvenus.train.settings import SFTConfig
-from minvenus.train.update import adamw, optimizer_step
 
 ROOT = Path(__file__).resolve().parents[2]
 torch.set_num_threads(

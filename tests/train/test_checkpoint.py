@@ -13,8 +13,8 @@ from minvenus.files import latest_checkpoint, model_fingerprint
 from minvenus.model import weights
 from minvenus.model.qwen3 import Qwen3
 from minvenus.train import checkpoint
+from minvenus.train.optim import adamw
 from minvenus.train.settings import IGPOConfig, SFTConfig
-from minvenus.train.update import adamw
 from tests.train.runs import SMALL, TINY, made_up_update, parameters
 
 

@@ -19,11 +19,12 @@ from minvenus.model.qwen3 import Qwen3
 from minvenus.report.saved import load_batch, path_of
 from minvenus.sft.dataset import Example
 from minvenus.train import checkpoint
+from minvenus.train.optim import adamw
 from minvenus.train.pack import make_packs, rank_packs
 from minvenus.train.parallel import gather, on_rank_0, rank, shard, share, together, whole
 from minvenus.train.settings import IGPOConfig, SFTConfig
 from minvenus.train.sft import sft_step, validation_loss
-from minvenus.train.update import Row, adamw, train_on, with_reference
+from minvenus.train.update import Row, train_on, with_reference
 from tests.train.igpo_runs import small_igpo, small_web, with_gate
 from tests.train.ranks import on_ranks
 from tests.train.runs import SMALL, content, examples, lively_model

@@ -22,10 +22,10 @@ from minvenus.model.lora import add_adapters
 from minvenus.model.precision import PRECISION, engine_model
 from minvenus.model.qwen3 import Qwen3
 from minvenus.train import checkpoint, parallel
+from minvenus.train.optim import adamw
 from minvenus.train.plan import TOTAL, check_memory, memory_plan, plan_table
 from minvenus.train.presets import IGPO_PRESETS, SFT_PRESETS
 from minvenus.train.settings import PAGE_SIZE, IGPOConfig, SFTConfig
-from minvenus.train.update import adamw
 from tests.train.runs import ROOT, command, made_up_update, small_config
 
 SCRIPTS = {"train_sft.py": (SFTConfig, SFT_PRESETS), "train_igpo.py": (IGPOConfig, IGPO_PRESETS)}

@@ -17,9 +17,10 @@ from minvenus.model import qwen3
 from minvenus.model.precision import PRECISION, engine_model
 from minvenus.model.qwen3 import Qwen3
 from minvenus.sft.dataset import Example
+from minvenus.train.optim import Diverged, adamw
 from minvenus.train.pack import EMPTY, make_packs, pack_logprobs
 from minvenus.train.settings import IGPOConfig, SFTConfig
-from minvenus.train.update import Diverged, adamw, check_gap
+from minvenus.train.update import check_gap
 from tests.train.igpo_runs import (
     MIXED,
     first_step,

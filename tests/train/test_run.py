@@ -18,8 +18,8 @@ from minvenus.config import ConfigError
 from minvenus.files import claimed, latest_checkpoint, read_jsonl
 from minvenus.model.qwen3 import Qwen3
 from minvenus.train import checkpoint
+from minvenus.train.optim import Diverged, adamw
 from minvenus.train.run import cut_back, open_run
-from minvenus.train.update import Diverged, adamw
 from tests.train import runs
 from tests.train.igpo_runs import MIXED, script_runs, small_igpo, write_model
 from tests.train.runs import SMALL, TINY, content, made_up_run, small_config, write_inputs

@@ -12,10 +12,10 @@ from torch.autograd.graph import save_on_cpu
 
 from minvenus.model import qwen3
 from minvenus.sft.dataset import Example
+from minvenus.train.optim import adamw, optimizer_step
 from minvenus.train.pack import fill_packs, make_packs, pack_logprobs
 from minvenus.train.settings import SFTConfig
 from minvenus.train.sft import learning_rate, sft_losses, sft_step, validation_loss
-from minvenus.train.update import adamw, optimizer_step
 from tests.train.runs import SMALL, examples, gradients, lively_model, parameters
 
 BATCH = examples(10)

@@ -12,7 +12,8 @@ import torch
 from minvenus.igpo.loss import LossConfig, k3
 from minvenus.train import update as updating
 from minvenus.train.batch import step_stats
-from minvenus.train.update import Diverged, backward, optimizer_step, with_reference
+from minvenus.train.optim import Diverged, optimizer_step
+from minvenus.train.update import backward, with_reference
 from tests.igpo.strategies import AGGREGATIONS
 from tests.train.igpo_runs import (
     MIXED,
