@@ -35,7 +35,7 @@ from minvenus.igpo.recipes import RECIPES, Recipe
 from minvenus.report.saved import SavedBatch, groups_of, rounded
 from minvenus.report.xray import write_groups
 from minvenus.setting import setting
-from minvenus.types import UNKNOWN, Kind, Question, Rollout, Sample, Turn
+from minvenus.types import UNKNOWN, Kind, PerTurn, Question, Rollout, Sample, Turn
 
 Columns = dict[str, list[list]]           # name -> a number for each turn of each rollout
 
@@ -122,9 +122,10 @@ def main(config: CreditConfig) -> str:
         batch = SavedBatch(0, source, config.recipe, samples, credit)
         return f"page: {write_groups(name, *groups_of(batch), config.page)}"
 
-    beliefs = credit.beliefs
-    unknown = [[None] * len(row) for row in beliefs]         # where gains were given
-    beliefs = [unknown[i] if has_gains[i] else beliefs[i] for i in range(len(records))]
+    # what counts from 0, where gains were given, is no belief
+    beliefs: list[PerTurn] = []
+    for row, counted in zip(credit.beliefs, has_gains, strict=True):
+        beliefs.append([None] * len(row) if counted else row)
     credit = replace(credit, beliefs=beliefs)
     if config.json:
         return as_json(samples, credit)

@@ -18,13 +18,14 @@ FEW_ROWS = 8             # for fewer oneDNN's calls cost more than they save
 
 def uses_onednn(x: Tensor) -> bool:
     """Whether x [N, n] is multiplied by oneDNN."""
+    switched_on = bool(torch.backends.mkldnn.enabled)
     return (
         x.device.type == "cpu"
         and x.dtype == torch.float32
         and x.dim() == 2
         and len(x) >= FEW_ROWS
         and torch.backends.mkldnn.is_available()
-        and torch.backends.mkldnn.enabled
+        and switched_on
         and not torch.is_autocast_enabled("cpu")
     )
 
