@@ -5,6 +5,7 @@
     python -m minvenus.experiments compare --preset last      only the last page has the answer
     python -m minvenus.experiments compare --preset sparse    five hops, starts below 1 %, 60 steps
     python -m minvenus.experiments compare --preset rates     the methods at five learning rates
+    python -m minvenus.experiments compare --preset own       each at its own best rate
     python -m minvenus.experiments compare --methods "paper, paper / prob - penalty" --seeds 3
 
 A method is a recipe (igpo/recipes.py), or a recipe with what changed behind it. Every run has a
@@ -50,7 +51,7 @@ SECONDS = 0.544
 class CompareConfig:
     """python -m minvenus.experiments compare: methods side by side on the toy web."""
 
-    preset: Literal["methods", "penalty", "last", "sparse", "rates"] = setting(
+    preset: Literal["methods", "penalty", "last", "sparse", "rates", "own"] = setting(
         "methods", "a planned comparison: methods.py")
     out: str = setting("runs/compare", "folder of the runs, the plan and the page")
     methods: str = setting(

@@ -70,6 +70,16 @@ PRESETS: dict[str, dict] = {
         "first_sft_seed": 120,
         "methods": ", ".join(f"{method} / rate {rate}" for method in METHODS for rate in RATES),
     },
+    # each at the rate that was best for it there
+    "own": {
+        "out": "runs/own",
+        "seeds": 5,
+        "first_seed": 16_000,
+        "first_sampling_seed": 316_000,
+        "first_sft_seed": 160,
+        "methods": "grpo / rate 9e-4, paper - penalty / rate 9e-4, released - penalty / rate 12e-4,"
+                   " raw_ig / rms - penalty / rate 9e-4, uncentred - penalty / rate 12e-4",
+    },
 }
 
 

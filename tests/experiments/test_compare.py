@@ -127,6 +127,7 @@ def test_without_flags_it_is_the_comparison_that_the_page_shows():
         "last": (4, 0.5, 40, 15, 5, 3, "last"),
         "sparse": (5, 0.7, 60, 5, 5, 3, "every"),
         "rates": (4, 0.5, 40, 3, 3, 25, "every"),
+        "own": (4, 0.5, 40, 5, 5, 5, "every"),
     }
 
 
