@@ -64,6 +64,12 @@ class Episode:
         newest = self.turns[-1]
         self.turns[-1] = replace(newest, observation=text, tool_error=error, tool_seconds=seconds)
 
+    def replace_observation(self, text: str) -> None:
+        """Show this in place of the newest observation, which the model has not seen."""
+        newest = self.turns[-1]
+        self.stream.remove_observation()
+        self.add_observation(text, newest.tool_error, newest.tool_seconds)
+
     def termination(self) -> str:
         """How a rollout ends that nothing has cut."""
         if self.turns[-1].kind == "answer":

@@ -1,12 +1,14 @@
 """A writer at an OpenAI-compatible completion endpoint (vLLM, SGLang, llama.cpp, ...):
 POST BASE/completions.
 
-The prompt is the token stream itself, as ids where the tokenizer is the served model's own, else as
-text, in which the control tokens that a web page spells are broken up (text/untrusted.py).
+The prompt is the token stream itself, as ids where the tokenizer is the served model's own. A
+server that refuses ids is sent text, in which the control tokens that a web page spells are broken
+up (text/untrusted.py).
 
 What comes back is text. Our tokenizer makes ids of it, which may not be those that were sampled,
 and there are no log-probs. So nothing counts as sampled: such rollouts are for inference and
-evaluation, never for training.
+evaluation, never for training. If a server calls a prompt too long, its context is full
+(rollout.py), unless it is the question alone: that is an error.
 
 Every setting is sent, since servers have defaults of their own. The seed of a request follows from
 our seed, the rollout's name and number, the turn and the attempt. Each turn is one request in a
@@ -16,6 +18,7 @@ for about ten minutes, so that its restart costs no run.
 """
 
 import hashlib
+import sys
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -25,19 +28,20 @@ from minvenus.engine import Sampling
 from minvenus.text.tokenizer import Tokenizer, splitter, whole_characters
 from minvenus.text.untrusted import break_up
 from minvenus.tools.base import Call, ToolError
-from minvenus.tools.endpoint import Endpoint
+from minvenus.tools.endpoint import Endpoint, is_too_long
 
 SECONDS = 3600.0                  # for one request
 CHARACTERS = 64                   # of a token at most: what is longer is not worth encoding
 ALL_TOKENS = 1 << 20              # top_k without a limit: some servers refuse 0, others -1
 PATIENT_ATTEMPTS = 80             # of a server that has answered before: it may be started again
-REFUSALS = (400, 404, 422, 500, 501)
-HINT = (". Check --api-base (it usually ends in /v1), --api-model, that the model has room for "
-        "--max-context tokens, and that the server takes token ids (--no-prompt-ids sends text)")
+REFUSALS = (400, 404, 422, 500, 501)                  # of a request, perhaps for its ids
+HINT = (". Check --api-base (it usually ends in /v1), --api-model, and that the model has room for "
+        "--max-context tokens")
 
 
 class RemoteWriter:
-    """`send_ids`: prompts are sent as ids, which needs the served model's tokenizer."""
+    """`send_ids`: prompts are sent as ids, which needs the served model's tokenizer, until the
+    server refuses ids."""
 
     samples = False
     max_context = None                                # not known: a server says "too long"
@@ -56,6 +60,7 @@ class RemoteWriter:
         self.send_ids = send_ids
         self.seed = seed
         self.answered = False                         # the server has answered a request
+        self.ids_taken = False                        # ... with ids as the prompt
         self.replies: dict[Episode, Call] = {}
 
     def fitting(self, group: list[Episode], opened: list[Episode], length: int) -> int:
@@ -110,14 +115,30 @@ class RemoteWriter:
             "seed": seed,
             "stop": [tokenizer.spelling[i] for i in self.stop_ids],
         }
-        if self.send_ids:
-            text = self._ask(ids, settings | {"stop_token_ids": self.stop_ids})
-        else:
-            text = self._ask(safe_text(tokenizer, ids), settings)
-        text = text[:CHARACTERS * max_tokens]
+        text = self._reply(ids, settings)[:CHARACTERS * max_tokens]
         for i in tokenizer.stop_ids:                  # some servers spell the id that ended it
             text = text.split(tokenizer.spelling[i], 1)[0]
         return tokenizer.encode_tagged(whole_characters(text))[:max_tokens]
+
+    def _reply(self, ids: list[int], settings: dict[str, Any]) -> str:
+        """The reply to the prompt, which is sent as ids, or as text if the server refuses ids."""
+        refusal = None
+        if self.send_ids:
+            try:
+                text = self._ask(ids, settings | {"stop_token_ids": self.stop_ids})
+                self.ids_taken = True
+                return text
+            except ToolError as error:
+                if self.ids_taken or error.status not in REFUSALS or is_too_long(error):
+                    raise
+                refusal = error
+
+        text = self._ask(safe_text(self.tokenizer, ids), settings)
+        if refusal and self.send_ids:                 # other threads may have said it
+            self.send_ids = False
+            print("\nprompts are sent as text (--no-prompt-ids does so at once), since the server "
+                  f"refuses ids: {refusal}", file=sys.stderr, flush=True)
+        return text
 
     def _ask(self, prompt: list[int] | str, settings: dict[str, Any]) -> str:
         """The text of the reply. A server that has answered before may be gone for a while."""

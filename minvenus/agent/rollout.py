@@ -33,6 +33,7 @@ from minvenus.agent.prompt import AgentFormat
 from minvenus.agent.protocol import ParsedTurn, parse_turn, retry_reason
 from minvenus.text.chat import Stream
 from minvenus.tools.base import FailureGuard, ToolError, ToolRunner
+from minvenus.tools.endpoint import is_too_long
 from minvenus.types import Question
 
 IDLE_SECONDS = 0.005               # between two looks at tools and clocks while nothing is computed
@@ -178,7 +179,7 @@ class RolloutLoop:
             try:
                 is_written = self.writer.finished(episode)
             except ToolError as error:                # only an endpoint raises it
-                self._cut(episode, "error", str(error))
+                self._turn_failed(episode, error)
             else:
                 if is_written:
                     self._read_turn(episode)
@@ -249,6 +250,20 @@ class RolloutLoop:
         text, episode.forced_by = self.limits.with_notice(episode, observation)
         episode.add_observation(text, error, seconds)
         self.watch("observation", episode)
+
+    def _turn_failed(self, episode: Episode, error: ToolError) -> None:
+        """An endpoint wrote no turn. If it had room for the question, but has none for the newest
+        observation, the notice is shown instead, once; any other error ends the rollout."""
+        notice = self.format.notices.context
+        if not is_too_long(error) or not episode.turns:
+            self._cut(episode, "error", str(error))
+        elif episode.turns[-1].observation == notice:
+            self._cut(episode, "token_limit_no_answer")
+        else:
+            episode.replace_observation(notice)
+            episode.forced_by = "token_limit"
+            episode.writing = False                   # the turn begins again
+            self.watch("observation", episode)
 
     # ------------------------------------------------------------------------------------ the end
 

@@ -88,6 +88,12 @@ class Stream:
         self._mark(sampled=False)
         self.needs_turn = True
 
+    def remove_observation(self) -> None:
+        """Remove the newest observation, after which nothing was written."""
+        end = self.spans[-1][1]
+        del self.ids[end:], self.sampled[end:]
+        self.needs_turn = False
+
     def _mark(self, sampled: bool) -> None:
         """Extend the mask over the tokens that it does not cover yet."""
         self.sampled += [sampled] * (len(self.ids) - len(self.sampled))

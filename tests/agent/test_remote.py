@@ -8,16 +8,20 @@ from dataclasses import replace
 import pytest
 
 from minvenus.agent import remote
+from minvenus.agent.prompt import Notices
 from minvenus.agent.protocol import final_answer
 from minvenus.agent.record import rollout_from_json, rollout_to_json
 from minvenus.agent.remote import RemoteWriter, safe_text
 from minvenus.engine import Sampling
-from minvenus.text.chat import Stream
+from minvenus.text.chat import Stream, observation_ids
 from minvenus.text.untrusted import break_up, restore
 from minvenus.tools import endpoint
+from minvenus.tools.base import Text
 from tests.agent.scripted import (
+    PROMPT,
     QUESTION,
     TOKENIZER,
+    Tools,
     all_threads_end,
     answer,
     budget,
@@ -136,13 +140,46 @@ def test_the_seed_of_every_rollout_turn_and_attempt_is_another_and_the_same_agai
 # ------------------------------------------------------------------------ ids or text as the prompt
 
 
+@pytest.mark.parametrize("status", [400, 422, 500, 501])
+def test_a_server_that_refuses_ids_is_sent_text_from_then_on_and_this_is_said_once(status, capsys):
+    def text_only(handler):
+        if isinstance(json.loads(handler.body)["prompt"], str):
+            scripted(search(), answer())(handler)
+        else:
+            handler.reply({"detail": "Input should be a valid string"}, status=status)
+
+    with serve(text_only) as server:
+        policy = policy_at(server)
+        [group] = run_groups(policy, n=4)
+        refused = len(server.seen) - 8
+        assert run(policy).termination == "answered" and len(server.seen) == refused + 10
+    assert [rollout.termination for rollout in group] == ["answered"] * 4
+    said = capsys.readouterr().err
+    assert (
+        said.startswith("\nprompts are sent as text")
+        and "valid string" in said
+        and said.count("\n") == 2
+    )
+    assert "stop_token_ids" not in bodies(server)[-1]
+
+
 @pytest.mark.parametrize("status", [400, 404, 422, 500, 501])
-def test_a_server_that_refuses_the_request_is_an_error_that_names_the_flags_to_check(status):
-    with serve(lambda h: h.reply({"detail": "not a string"}, status=status)) as server:
+def test_a_server_that_refuses_ids_and_text_is_an_error_that_names_the_flags_to_check(
+    status, capsys
+):
+    with serve(lambda h: h.reply({"detail": "not a number"}, status=status)) as server:
         rollout = run(policy_at(server))
-    assert rollout.termination == "error"
-    words = rf"status {status}: .*not a string.*/v1.*--api-model.*--max-context.*--no-prompt-ids"
+    assert {type(body["prompt"]) for body in bodies(server)} == {list, str}
+    assert rollout.termination == "error" and capsys.readouterr().err == ""
+    words = rf"status {status}: .*not a number.*/v1.*--api-model.*--max-context"
     assert re.search(words, rollout.error)
+
+
+def test_ids_that_were_taken_once_are_not_given_up(capsys):
+    with serve(after_one_turn(lambda h: h.reply("no", status=400))) as server:
+        assert run(policy_at(server)).termination == "error"
+    assert [type(body["prompt"]) for body in bodies(server)] == [list, list]
+    assert capsys.readouterr().err == ""
 
 
 def test_a_prompt_in_text_breaks_up_control_tokens_in_what_others_wrote_and_nowhere_else():
@@ -253,3 +290,53 @@ def test_a_turn_that_was_cut_is_not_waited_for(how, ended, monkeypatch):
     assert (rollout.termination, rollout.error) == ended
     assert rollout.turns[-1].text == "<think>\n" and rollout.seconds < 20
     assert all_threads_end()
+
+
+def room_for(tokens, *turns, status=400):
+    """A server that says "too long" above so many tokens of the prompt."""
+    message = "This model's maximum context length is 512 tokens. However, you requested 600"
+
+    def reply(handler):
+        if len(json.loads(handler.body)["prompt"]) > tokens:
+            handler.reply({"error": {"message": message}}, status=status)
+        else:
+            scripted(*turns)(handler)
+
+    return reply
+
+
+def test_a_prompt_that_the_server_calls_too_long_is_the_context_limit_and_may_be_answered():
+    tools = Tools(search=lambda queries: Text("Bob sings. " * 40, "empty"))
+    with serve(room_for(PROMPT + 150, search(), answer())) as server:
+        rollout = run(policy_at(server), tools=tools)
+    assert rollout.termination == "answered_token_limit" and final_answer(rollout.turns) == "cat"
+    assert rollout.turns[0].observation == Notices().context and rollout.error is None
+    assert rollout.turns[0].tool_error == "empty", "what the call came to stays"
+    seen = observation_ids(TOKENIZER, Notices().context)
+    assert rollout.tokens[PROMPT:] == [*ids_of(search()), *seen, *ids_of(answer())], (
+        "as if it had never been shown"
+    )
+    assert rollout_from_json(rollout_to_json(rollout)) == rollout
+    assert (
+        bodies(server)[-1]["prompt"] == rollout.tokens[: rollout.turns[-1].start]
+        and len(server.seen) == 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("room", "status", "requests", "termination", "error"),
+    [
+        (PROMPT - 1, 400, 1, "error", "maximum context length is 512 .* --max-context tokens"),
+        (PROMPT, 200, 3, "token_limit_no_answer", "^None$"),  # some say so with status 200
+    ],
+    ids=["of the question alone", "of the notice as well"],
+)
+def test_a_prompt_that_stays_too_long_ends_the_rollout_without_a_format_error(
+    room, status, requests, termination, error
+):
+    with serve(room_for(room, search(), answer(), status=status)) as server:
+        rollout = run(policy_at(server))
+    assert (len(server.seen), rollout.termination) == (requests, termination)
+    assert re.search(error, str(rollout.error)) and not rollout.turns[-1].malformed
+    assert rollout.turns[-1].text == "<think>\n"
+    assert rollout_from_json(rollout_to_json(rollout)) == rollout

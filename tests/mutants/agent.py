@@ -141,6 +141,22 @@ MUTANTS = (
         ),
     ),
     mutant(
+        54,
+        "a server that says too long is an error",
+        "agent/test_remote.py::"
+        "test_a_prompt_that_the_server_calls_too_long_is_the_context_limit_and_may_be_answered",
+        "minvenus.agent.rollout:RolloutLoop._turn_failed",
+        "not is_too_long(error)",
+        "True",
+    ),
+    mutant(
+        54,
+        "a prompt alone that is too long for the server ends like a full context",
+        "agent/test_remote.py::"
+        "test_a_prompt_that_stays_too_long_ends_the_rollout_without_a_format_error",
+        ("minvenus.agent.rollout:RolloutLoop._turn_failed", " or not episode.turns:", ":"),
+    ),
+    mutant(
         44,
         "every attempt at a turn has the same seed",
         "agent/test_remote.py::"
