@@ -579,7 +579,7 @@ SFTConfig: preset tiny, model tiny-base, out runs/sft, seed 0, steps 250, evalua
     lora_rank 0, pack_tokens 8192, recompute False, offload False, demonstrations 768, most_hops 4,
     asks every, wrong_result 0.5, replay 0.25
 IGPOConfig: preset tiny, model tiny-base, out runs/igpo, seed 0, steps 80, evaluate_every 20,
-    save_every 10, rollouts_every 20, plan False, device auto, data toyweb, tools toyweb,
+    save_every 1, rollouts_every 20, plan False, device auto, data toyweb, tools toyweb,
     tool_seconds 450.0, like None, system_prompt None, questions 8, group 4, evaluate_questions 128,
     use_gain True, gain log_prob, browse replicate, newlines_after_think 2, lead_in Now there's
     enough information to answer, format_penalty 1.0, penalty_scope turn, normalize scaled,

@@ -116,7 +116,7 @@ def paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries, longe
 
     longest = longest or (int(cu_queries.diff().max()), int(lengths.max()))
     return paged_attention_triton(
-        q, k_pages, v_pages, block_table, lengths, cu_queries, longest)
+        q, k_pages, v_pages, block_table, lengths, cu_queries, *longest)
 
 
 def check_paged_attention(q, k_pages, v_pages, block_table, lengths, cu_queries):

@@ -163,15 +163,16 @@ def choose_splits(programs, longest, processors):
 
 
 @torch.no_grad()
-def paged_attention_triton(q, k_pages, v_pages, block_table, lengths, cu_queries, longest):
-    """As `paged_attention`; longest = (the largest n_s, the largest L_s) as plain numbers."""
+def paged_attention_triton(
+    q, k_pages, v_pages, block_table, lengths, cu_queries, most_queries, most_keys
+):
+    """As `paged_attention`; the largest n_s and the largest L_s are plain numbers."""
     tokens, heads, channels = q.shape
     _, page, kv_heads, _ = k_pages.shape
     if tokens == 0:
         return torch.empty_like(q)
 
     # the grid: blocks of new tokens, kv heads of sequences, splits of the context
-    most_queries, most_keys = longest
     group = heads // kv_heads
     options = tiles(q.dtype, most_queries * group, group)
     blocks = triton.cdiv(most_queries, options["BLOCK_R"] // group)

@@ -90,7 +90,7 @@ class IGPOConfig:
     steps: int = setting(80, "batches of rollouts", least=1)
     evaluate_every: int = setting(20,
         "steps between evaluations on held-out questions; also at the start", least=1)
-    save_every: int = setting(10, "steps between checkpoints: at most so many are ever lost",
+    save_every: int = setting(1, "steps between checkpoints: at most so many are ever lost",
         least=1)
     rollouts_every: int = setting(20, "steps between saved rollouts with their reward arithmetic",
         least=1)

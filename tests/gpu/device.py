@@ -163,7 +163,7 @@ def install() -> None:
 
     def paged_attention(*tensors):
         with _disable_current_modes():
-            return OnDevice(paged.paged_attention_torch(*(x.host for x in tensors[:-1])))
+            return OnDevice(paged.paged_attention_torch(*(x.host for x in tensors[:-2])))
 
     attention.attention_triton = packed_attention
     paged_triton.paged_attention_triton = paged_attention

@@ -95,7 +95,7 @@ def run_paged(case, splits):
     longest = int(case.cu_queries.diff().max()), int(case.lengths.max())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paged_kernels, "choose_splits", lambda *_: splits)
-        return paged_kernels.paged_attention_triton(*case, longest)
+        return paged_kernels.paged_attention_triton(*case, *longest)
 
 
 @settings(max_examples=max(5, settings.default.max_examples // 2))
