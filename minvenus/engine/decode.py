@@ -18,7 +18,6 @@ L tokens of the longest sequence, C room for tokens in a row.
 import os
 from typing import NamedTuple
 
-import numpy
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -105,64 +104,39 @@ class DecodeCache:
             tokens = tokens[:, span].transpose(1, 2)
             target[:, row, :, start:end] = tokens
 
-    def attend(self, positions: Tensor, rows: slice):
-        """attend(layer, q [S, H, D], k and v [S, K, D]) -> [S, H, D] for some rows of the tables
-        held, whose new tokens are at `positions` [S]."""
+    def attend(self, positions: Tensor):
+        """attend(layer, q [S, H, D], k and v [S, K, D]) -> [S, H, D] for the tables held, whose new
+        tokens are at `positions` [S]."""
+        count = len(self.tables)
         longest = max(self.lengths)
-        keys = self.k[:, rows, :, :longest].unbind()                     # of a layer: [S, K, L, D]
-        values = self.v[:, rows, :, :longest].unbind()
+        keys = self.k[:, :count, :, :longest].unbind()                   # of a layer: [S, K, L, D]
+        values = self.v[:, :count, :, :longest].unbind()
         bias = None
         if min(self.lengths) < longest:
             unseen = torch.arange(longest) > positions[:, None]                      # [S, L]
             bias = torch.zeros_like(unseen, dtype=self.k.dtype)
             bias.masked_fill_(unseen, -torch.inf)
             bias = bias[:, None, None]
-            own_rows = torch.arange(len(positions))
+            rows = torch.arange(count)
 
         def write(x: Tensor, cache: Tensor) -> None:
             if bias is None:
                 cache[:, :, -1] = x                      # the same place in all rows
             else:
-                cache[own_rows, :, positions] = x
+                cache[rows, :, positions] = x
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             write(k, keys[layer])
             write(v, values[layer])
             scale = q.shape[-1] ** -0.5
             queries = (q * scale).unflatten(1, (k.shape[1], -1))                     # [S, K, G, D]
-            scores = query_key_products(queries, keys[layer])                        # [S, K, G, L]
+            scores = queries @ keys[layer].transpose(2, 3)                           # [S, K, G, L]
             if bias is not None:
                 scores += bias
             weights = scores.softmax(dim=-1)
-            return weighted_values(weights, values[layer]).flatten(1, 2)
+            return (weights @ values[layer]).flatten(1, 2)
 
         return attend
-
-
-# With one thread numpy is faster: torch packs each matrix first, numpy multiplies vector by vector
-# while the matrix is in the CPU's cache.
-
-
-def query_key_products(queries: Tensor, keys: Tensor) -> Tensor:
-    """[S, K, G, D] and [S, K, L, D] -> [S, K, G, L]: each query times each key."""
-    if torch.get_num_threads() > 1:
-        return torch.matmul(keys, queries.transpose(2, 3)).transpose(2, 3)
-    out = queries.new_empty(*queries.shape[:-1], keys.shape[2])
-    matrices = keys[:, :, None].numpy()
-    columns = queries[..., None].numpy()
-    numpy.matmul(matrices, columns, out=out[..., None].numpy())
-    return out
-
-
-def weighted_values(weights: Tensor, values: Tensor) -> Tensor:
-    """[S, K, G, L] and [S, K, L, D] -> [S, K, G, D]: sums of values."""
-    if torch.get_num_threads() > 1:
-        return torch.matmul(weights, values)
-    out = weights.new_empty(*weights.shape[:-1], values.shape[3])
-    rows = weights[..., None, :].numpy()
-    matrices = values[:, :, None].numpy()
-    numpy.matmul(rows, matrices, out=out[..., None, :].numpy())
-    return out
 
 
 # ----------------------------------------------------------------------------------------- matrices

@@ -7,9 +7,11 @@ N tokens of all sequences in a step, M of them whose hidden state is used, S seq
 K kv heads, D channels of one, V vocabulary.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +24,44 @@ from minvenus.kernels.logprob import matmul, multiplicand, token_logprobs
 from minvenus.kernels.paged import paged_attention, write_pages
 
 PART = 1024      # tokens that a CPU runs at once: what a layer computes of them stays in its cache
-ROWS = 16        # least sequences of a part of a decoding step
+
+
+LOOK_EVERY = 0.02        # seconds, for other processes on our cores
+ALONE = 2.0              # seconds with one thread after some were seen
+MOST_WAITING = 0.2       # seconds in a second; with the cores for itself a process waits for .01
+TASKS = Path("/proc/self/task")          # Linux's folder of our threads
+
+
+class Cores:
+    """Whether other processes want our cores: Linux counts how long our threads have waited for
+    one. One thread alone notices little, so after two seconds several are tried again."""
+
+    def __init__(self):
+        self.shared = False
+        self.waited = 0.0
+        self.looked_at = -math.inf
+        self.look_at = 0.0
+
+    def are_shared(self) -> bool:
+        now = time.monotonic()
+        if now < self.look_at:
+            return self.shared
+        waited = seconds_waited()
+        share = (waited - self.waited) / (now - self.looked_at)
+        self.shared = not self.shared and share > MOST_WAITING
+        self.waited = waited
+        self.looked_at = now
+        self.look_at = now + (ALONE if self.shared else LOOK_EVERY)
+        return self.shared
+
+
+def seconds_waited() -> float:
+    """How long all threads of this process were ready and had no core; 0 where nobody counts."""
+    nanoseconds = 0
+    for file in TASKS.glob("*/schedstat"):
+        with suppress(OSError):                          # a thread that has just ended
+            nanoseconds += int(file.read_text().split()[1])
+    return nanoseconds / 1e9
 
 
 class Runner:
@@ -35,7 +74,7 @@ class Runner:
         self.is_small = self.on_cpu and MergedModel.fits(model) and is_small(model)
         self.shape = (config.num_hidden_layers, pages, page_size, config.num_key_value_heads,
                       config.head_dim)
-        self.pool: Any = None                    # of threads
+        self.cores = Cores()
         self.make_pages()
         self.forget_weights()
 
@@ -75,36 +114,20 @@ class Runner:
             if self.decode_cache.hold(tables):
                 return work, *self._decode(work)
 
-        hidden, targets = zip(*self._run_parts(self._forward, self._parts(work)), strict=True)
+        hidden, targets = zip(*map(self._forward, self._parts(work)), strict=True)
         return work, torch.cat(hidden), torch.cat(targets)
 
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """A small model's operations run in one thread each, while this lasts.
-
-        Divided among threads they would gain little, and wait for a core that another process
-        keeps busy. Parts of a step run in `workers` threads, each of which takes the next part
-        when it is done. So no number depends on how many there are.
-        """
+        """A small model's operations run in one thread while other processes want the cores: they
+        are so short that waiting for a core would cost more than several threads gain."""
         threads = torch.get_num_threads()
-        self.workers = threads if self.is_small else 1
-        if self.workers > 1:
+        if self.is_small and threads > 1 and self.cores.are_shared():
             torch.set_num_threads(1)
         try:
             yield
         finally:
-            if self.workers > 1:
-                torch.set_num_threads(threads)
-
-    def _run_parts(self, run: Callable, parts: Sequence) -> list:
-        """run(part) of every part, in `workers` threads."""
-        if self.workers == 1 or len(parts) == 1:
-            return [run(part) for part in parts]
-        if self.pool is None:
-            self.pool = ThreadPoolExecutor(
-                self.workers, initializer=torch.set_num_threads, initargs=(1,))
-        inference = torch.inference_mode()(run)          # each thread has a mode of its own
-        return list(self.pool.map(inference, parts))
+            torch.set_num_threads(threads)
 
     def _copy_pages(self, work: list[Work]) -> None:
         copies = [pair for _, _, copies in work for pair in copies]
@@ -129,21 +152,13 @@ class Runner:
         """One token of every sequence, on a CPU."""
         tokens, positions, slots = self._tensors(*self._flatten(work))
         k_pages, v_pages = self.k_pages.unbind(), self.v_pages.unbind()
-        count = max(1, min(self.workers, len(work) // ROWS))
+        attend_cache = self.decode_cache.attend(positions)
 
-        def run(part: int) -> Tensor:
-            rows = slice(len(work) * part // count, len(work) * (part + 1) // count)
-            attend_cache = self.decode_cache.attend(positions[rows], rows)
-            part_slots = slots[rows]
+        def attend(layer, q, k, v):
+            write_pages(k, v, k_pages[layer], v_pages[layer], slots)
+            return attend_cache(layer, q, k, v)
 
-            def attend(layer, q, k, v):
-                write_pages(k, v, k_pages[layer], v_pages[layer], part_slots)
-                return attend_cache(layer, q, k, v)
-
-            return self.merged.model(tokens[rows], positions[rows], attend)
-
-        hidden = self._run_parts(run, range(count))
-        return torch.cat(hidden), tokens[:0]
+        return self.merged.model(tokens, positions, attend), tokens[:0]
 
     def _forward(self, work: list[Work]) -> tuple[Tensor, Tensor]:
         """Any tokens of any sequences. In the last layer only those whose hidden state is used are

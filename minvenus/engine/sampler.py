@@ -25,6 +25,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+BELOW_ONE = 1 - 2**-53      # the largest float64 below 1
 NOISE_AHEAD = 64    # uniform numbers made at once: a call per token would cost more than the draw
 
 
@@ -118,7 +119,8 @@ class Sampler:
             logprobs = plain_logprobs(member_logits, tokens, temperature)
             drawn.append(torch.stack((tokens.double(), logprobs.double())))     # both are exact
 
-        all_tokens, all_logprobs = torch.cat(drawn, dim=1).tolist()
+        columns = drawn[0] if len(drawn) == 1 else torch.cat(drawn, dim=1)
+        all_tokens, all_logprobs = columns.tolist()
         if not all(map(math.isfinite, all_logprobs)):
             raise ValueError("no token can be drawn: the logits are not finite; log-probs "
                              f"{all_logprobs}")
@@ -201,7 +203,7 @@ def invert(weights: Tensor, uniform: Tensor) -> Tensor:
     """
     cumulative = weights.cumsum(dim=-1, dtype=torch.float64)
     total = cumulative[:, -1:]
-    below = torch.nextafter(total, torch.zeros_like(total))
+    below = total * BELOW_ONE                                    # the number before it
     target = torch.minimum(uniform[:, None] * total, below)      # rounding must not reach the total
     ids = torch.searchsorted(cumulative, target, right=True)[:, 0]
     return ids.clamp(max=weights.shape[1] - 1)                   # NaN finds no place

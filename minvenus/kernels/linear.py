@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-FEW_ROWS = 8             # for fewer oneDNN's calls cost more than they save
+FEW_ROWS = 4             # for fewer oneDNN's calls cost more than they save
 
 
 def uses_onednn(x: Tensor) -> bool:
@@ -32,7 +32,7 @@ def uses_onednn(x: Tensor) -> bool:
 
 def onednn_product(x: Tensor, weight: Tensor) -> Tensor:
     """x [N, n], weight [m, n], perhaps packed -> [N, m]"""
-    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+    return torch.ops.mkldnn._linear_pointwise.default(x, weight, None, "none", [], "")
 
 
 class OneDNNProduct(torch.autograd.Function):

@@ -89,16 +89,10 @@ def test_half_precision_models_of_another_kind_and_copies_that_do_not_fit_are_no
     assert not MergedModel.fits(small.bfloat16()) and not MergedModel.fits(FixedLogits([0.0]))
 
 
-@pytest.mark.parametrize(
-    ("model", "threads"),
-    ((MODEL, 1), (CountingModel(MODEL), 1), (MODEL, 2)),
-    ids=("merged", "plain", "threads"),
-)
-def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model, threads, monkeypatch):
+@pytest.mark.parametrize("model", (MODEL, CountingModel(MODEL)), ids=("merged", "plain"))
+def test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model(model):
     """Turns of different lengths end at different times. A sequence goes on with its next turn,
-    or leaves its row to a new one; contexts outgrow the room of a row. Other products are used
-    where there are several threads."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    or leaves its row to a new one; contexts outgrow the room of a row."""
     engine = poisoned(Engine(model, pages=400, page_size=4))
     turn_tokens = {}
 

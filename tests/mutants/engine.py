@@ -254,12 +254,12 @@ MUTANTS = (
     ),
     mutant(
         31,
-        "with several threads each query head of a group reads the values of another one",
+        "each query head of a group reads the values of another one",
         "engine/test_decode.py::"
-        "test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model[threads]",
-        "minvenus.engine.decode:weighted_values",
-        "torch.matmul(weights, values)",
-        "torch.matmul(weights.flip(2), values)",
+        "test_sequences_that_come_and_go_decode_to_the_tokens_of_the_model[merged]",
+        "minvenus.engine.decode:DecodeCache.attend",
+        "(weights @ values[layer])",
+        "(weights.flip(2) @ values[layer])",
     ),
     mutant(
         31,
@@ -475,20 +475,30 @@ MUTANTS = (
     ),
     mutant(
         30,
-        "a small model's operations are divided among torch's threads",
-        "engine/test_threads.py::test_operations_of_a_small_model_run_in_one_thread_each",
+        "a small model has several threads while others want the cores",
+        "engine/test_threads.py::"
+        "test_a_small_model_has_one_thread_while_others_want_the_cores[True-True-used0]",
         "minvenus.engine.runner:Runner.threads",
         "torch.set_num_threads(1)",
         "pass",
     ),
     mutant(
         30,
+        "after two seconds with one thread several are not tried again",
+        "engine/test_threads.py::"
+        "test_cores_are_shared_for_two_seconds_after_threads_have_waited_for_them",
+        "minvenus.engine.runner:Cores.are_shared",
+        "not self.shared and ",
+        "self.shared or ",
+    ),
+    mutant(
+        30,
         "an error in a step leaves torch with one thread",
         "engine/test_threads.py::test_an_error_in_a_step_leaves_torch_its_threads",
         "minvenus.engine.runner:Runner.threads",
-        "        try:\n            yield\n        finally:\n            if self.workers > 1:\n"
-        "                torch.set_num_threads(threads)",
-        "        yield\n        if self.workers > 1:\n            torch.set_num_threads(threads)",
+        "        try:\n            yield\n        finally:\n"
+        "            torch.set_num_threads(threads)",
+        "        yield\n        torch.set_num_threads(threads)",
     ),
     mutant(
         73,
