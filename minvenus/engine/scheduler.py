@@ -11,7 +11,6 @@ every page, and the work always goes on: when a turn starts, the engine checks t
 fits alone.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -115,7 +114,7 @@ class Counters:
     def rolled_out(self) -> int:
         return self.prefilled + self.decoded
 
-    def add(self, work: Iterable[Work], pages_used: int) -> None:
+    def add(self, work: list[Work], pages_used: int) -> None:
         """Count the work of a step, before it runs."""
         for sequence, new, _ in work:
             if sequence.decoding:
@@ -164,8 +163,9 @@ class Scheduler:
         # of those that were prefilled in the same step the oldest comes first: sorting is stable
         prefills.sort(key=attrgetter("prefilled_at"))
         self._prefill(prefills, running[0], plan)
-        self.counters.add(plan.values(), self.pool.used)
-        return list(plan.values())
+        work = list(plan.values())
+        self.counters.add(work, self.pool.used)
+        return work
 
     def _prefill(self, sequences: list[Sequence], oldest: Sequence,
                  plan: dict[Sequence, Work]) -> None:

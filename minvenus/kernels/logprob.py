@@ -16,7 +16,7 @@ Shapes: N positions, d channels, V vocabulary.
 
 import torch
 
-from minvenus.kernels.linear import onednn_product, uses_onednn
+from minvenus.kernels.linear import linear, uses_onednn
 
 # Logits held at once when no chunk is given: 256 MiB in float32, 441 tokens of Qwen3's vocabulary.
 TILE = 2**26
@@ -43,9 +43,8 @@ def token_logprobs(hidden, weight, targets, temperature=1.0, chunk=None, entropy
     logits exist at the same time: it changes memory and speed, and the result only by rounding.
     """
     check_logprobs(hidden, weight, targets, temperature)
-    if chunk is None:
-        tile = TILE // 2 if uses_onednn(hidden) else TILE    # oneDNN's product is a second tile
-        chunk = max(1, tile // weight.shape[0])
+    tile = TILE // 2 if uses_onednn(hidden) else TILE        # oneDNN's product is a second tile
+    chunk = chunk or max(1, tile // len(weight))
     logp, entropies = ChunkedLogprob.apply(
         hidden, weight, targets, float(temperature), chunk, entropy)
     return (logp, entropies) if entropy else logp
@@ -78,10 +77,8 @@ def multiplicand(x):
 
 def matmul(a, b, out, add=False, factor=1.0):
     """out = factor * a @ b, or added to out; summed in the dtype of `out`, whatever a has."""
-    if uses_onednn(a):
-        product = onednn_product(a, b.T)
-    elif a.dtype == out.dtype:
-        product = torch.mm(a, b)
+    if a.dtype == out.dtype:
+        product = linear(a, b.T)
     else:
         product = torch.mm(a, b, out_dtype=out.dtype)
     if add:
