@@ -170,8 +170,8 @@ def evaluate(run: Run, loop: RolloutLoop, policy: Qwen3, source: QuestionSource,
     episodes: list[Episode] = []
     with run.apart("evaluation"), loop:
         for question in share(source.held_out):
-            episodes += loop.add(
-                question, source.tools_for, max_turns=source.max_turns(question))
+            max_turns = source.max_turns(question)
+            episodes += loop.add(question, source.tools_for, max_turns=max_turns)
         list(loop.run())                            # to their end; no truth is scored
 
     ended = gather([episode.rollout for episode in episodes])
