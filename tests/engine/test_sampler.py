@@ -186,20 +186,20 @@ def test_every_part_of_the_name_reaches_the_samples_of_the_engine():
     "own", [{"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.5}, {"presence_penalty": 3.0}]
 )
 def test_a_turn_draws_the_same_beside_one_with_other_settings(own):
-    def tokens(**samplings):
+    def turns(**samplings):
         engine = Engine(FixedLogits(LOGITS.tolist()), pages=9)
         sequences = {name: engine.open([1], name) for name in samplings}
         for name, sequence in sequences.items():
             engine.start(sequence, samplings[name])
         while engine.scheduler.running():
             engine.step()
-        return {name: sequence.tokens[1:] for name, sequence in sequences.items()}
+        return {name: (s.tokens[1:], s.logprobs) for name, s in sequences.items()}
 
     plain, other = Sampling(30), Sampling(30, **own)
-    alone = tokens(plain=plain) | tokens(other=other)
-    assert tokens(plain=plain, other=other) == alone == tokens(other=other, plain=plain)
-    again = alone | tokens(third=plain)  # drawn with the first, which is not beside it
-    assert tokens(plain=plain, other=other, third=plain) == again
+    alone = turns(plain=plain) | turns(other=other)
+    assert turns(plain=plain, other=other) == alone == turns(other=other, plain=plain)
+    again = alone | turns(third=plain)  # drawn with the first, which is not beside it
+    assert turns(plain=plain, other=other, third=plain) == again
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,20 @@ def test_paged_attention_with_the_shipped_tiles(page, new):
     torch.testing.assert_close(out.float(), expected, **half_close)
 
 
+def test_splits_of_half_precision_are_rounded_once_at_the_end():
+    """All keys weigh the same, so the result is the mean of the values. In steps of float16 above 1
+    it is 0.56 over all eight splits, and below a half or between 1 and 1.5 in each of them."""
+    case = paged([512], [1], 1, 1, 16, 64)
+    step = 2.0**-10
+    case.q.zero_()
+    for split, page in enumerate(case.block_table[0, :8].tolist()):
+        case.v_pages[page] = 1.0
+        case.v_pages[page, : 64 if split == 7 else 28] += step  # means of 0.44 steps,
+        case.v_pages[page, : 26 if split == 7 else 0] += step  # and in the last one of 1.41
+    case.q, case.k_pages, case.v_pages = case.q.half(), case.k_pages.half(), case.v_pages.half()
+    assert run_paged(case, 8).unique().tolist() == [1 + step]
+
+
 def test_a_caller_need_not_know_the_longest_lengths(monkeypatch):
     """Two blocks of at most 16 tokens, for two kv heads of two sequences, are 8 programs."""
     monkeypatch.setattr(packed_attention, "TRITON_DEVICES", {"cpu"})

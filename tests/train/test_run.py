@@ -100,7 +100,9 @@ def test_a_run_goes_on_with_other_memory_and_run_json_holds_it(finished, monkeyp
     assert content(finished["igpo"].out) == before
 
 
-def test_igpo_with_more_steps_learns_what_a_longer_run_learns(finished, tmp_path, monkeypatch):
+def test_igpo_with_more_steps_learns_what_a_longer_run_learns(
+    finished, tmp_path, monkeypatch, capsys
+):
     config = finished["igpo"]
     script_runs(monkeypatch, config, MIXED)
     for steps in (1, 2):
@@ -112,7 +114,9 @@ def test_igpo_with_more_steps_learns_what_a_longer_run_learns(finished, tmp_path
         read_jsonl(tmp_path / name / "metrics.jsonl") for name in ("extended", "whole")
     )
     assert extended[1] == pytest.approx(whole[1], rel=1e-3, abs=1e-5) and len(extended) == 2
+    capsys.readouterr()
     train_igpo.main(replace(config, steps=1, out=str(tmp_path / "whole")))
+    assert "step-00000002, the last step: nothing is left to do\n" in capsys.readouterr().out
     assert read_jsonl(tmp_path / "whole" / "metrics.jsonl") == whole, "it has more steps already"
 
 
