@@ -193,6 +193,8 @@ def test_the_paired_difference_by_hand():
     assert lines[0].find("IGPO") == row.find("66.7 % [30"), "aligned"
     apart = compare(report_of("p:N q:N"), report_of("p:Y q:Y"))
     assert "B - A: +100.0 points, 95 % interval +100.0 to +100.0\n" in comparison_text(apart, "ab")
+    half = compare(report_of("p:N q:N"), report_of("p:Y q:N"))  # a quarter of the samples: q, q
+    assert "interval +0.0 to +100.0: no clear difference\n" in comparison_text(half, "ab")
 
 
 ONLY_ONE = """\

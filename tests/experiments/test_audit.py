@@ -75,6 +75,12 @@ def test_gains_are_told_apart_by_what_the_visit_was_and_at_which_hop():
     assert visits_of(batch(), WEB) == VISITS
 
 
+def test_a_wrong_visit_after_all_right_pages_counts_at_the_last_hop():
+    logprobs = [[-4.0], None, [-3.0], None, [-1.0], None, [-2.0]]
+    further = saved([played(FIRST, SECOND, OTHER)], [logprobs])
+    assert visits_of(further, WEB)[-1] == Visit("wrong", 2, -1.0, 0.0)
+
+
 def test_a_visit_of_several_pages_counts_by_its_first_one():
     call = f'{{"name":"visit","arguments":{{"url":["page {OTHER}","page {FIRST}"],"goal":"pet"}}}}'
     turns = [f"Open.\n</think>\n\n<tool_call>\n{call}\n</tool_call>", answer()]

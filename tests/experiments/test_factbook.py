@@ -305,6 +305,7 @@ def test_a_wrong_link_is_a_country_that_the_page_before_names(almanac, monkeypat
         "answer": ".br",
         "pages": ["Alma", "Bria"],
     }
+    almanac.pages["Bria"] = "Bria\ninternet code: .br"  # which names no country itself
     calls, answer = lesson(almanac, question=short)
     assert linked(almanac, "Alma") == ["Bria", "Cora"]
     assert calls == [*both("Alma"), ("visit", "Cora"), *both("Bria")] and answer == ".br"

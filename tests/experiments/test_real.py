@@ -228,6 +228,7 @@ def test_the_experiment_from_the_first_audit_to_the_page(folder, monkeypatch, co
         del one["out"], one["recipe"]
     assert same[0] == same[1], "the same start, questions, seed and budget"
     assert (grpo["recipe"], uncentred["recipe"]) == ("grpo", "uncentred")
+    assert grpo["evaluate_questions"] == SMALL.watched, "the questions behind them are trained on"
 
     [row] = read_jsonl(out / "uncentred-1" / "metrics.jsonl")
     assert row["right_pages"] == row["test_right_pages"] == 0.0, "known, and not found by chance"

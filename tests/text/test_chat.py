@@ -45,7 +45,8 @@ def conversation(question, turns, observations):
 def conversations(draw, others=hostile):
     bodies = st.sampled_from([CALL, "<answer>\nThe city.\n</answer>", "Rome.\n\n", ""])
     turns = draw(st.lists(st.tuples(thoughts, bodies), min_size=1, max_size=4))
-    return draw(others), turns, [draw(others) for _ in turns[1:]]
+    question = draw(others.filter(lambda text: not text.startswith(OPEN)))  # that one is refused
+    return question, turns, [draw(others) for _ in turns[1:]]
 
 
 def test_two_turns_worked_by_hand(tiny):

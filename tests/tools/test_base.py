@@ -81,6 +81,8 @@ def test_only_a_service_that_failed_counts_as_a_fault():
     for kind in ("refused", "empty", "bad_arguments", "page", "http", "timeout"):
         fault = f"visit {kind}" if kind in ("http", "timeout") else None
         assert ToolResult("visit", failure=Failure(kind, "why")).fault == fault
+    entries = [("a", Failure("empty", "why")), ("b", Failure("http", "why"))]
+    assert ToolResult("search", entries=entries).fault == "search http", "whatever is before it"
 
 
 def test_the_run_stops_when_more_than_the_allowed_share_of_the_last_calls_failed():
