@@ -10,6 +10,7 @@ K kv heads, D channels of one, V vocabulary.
 import math
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -114,20 +115,30 @@ class Runner:
             if self.decode_cache.hold(tables):
                 return work, *self._decode(work)
 
-        hidden, targets = zip(*map(self._forward, self._parts(work)), strict=True)
+        hidden, targets = zip(*self._run_parts(self._parts(work)), strict=True)
         return work, torch.cat(hidden), torch.cat(targets)
 
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """A small model's operations run in one thread while other processes want the cores: they
-        are so short that waiting for a core would cost more than several threads gain."""
+        """A small model's operations run in one thread each, while this lasts, and its prefill in
+        several: attention's last digits would depend on how many threads an operation has. Parts of
+        a step run in `workers` threads, each of which takes the next part when it is done.
+        """
         threads = torch.get_num_threads()
-        if self.is_small and threads > 1 and self.cores.are_shared():
+        self.workers = threads if self.is_small else 1
+        if self.workers > 1:
             torch.set_num_threads(1)
         try:
             yield
         finally:
             torch.set_num_threads(threads)
+
+    def _run_parts(self, parts: list[list[Work]]) -> list[tuple[Tensor, Tensor]]:
+        if self.workers == 1 or len(parts) == 1:
+            return [self._forward(part) for part in parts]
+        with ThreadPoolExecutor(self.workers, initializer=torch.set_num_threads,
+                                initargs=(1,)) as pool:
+            return list(pool.map(self._forward, parts))
 
     def _copy_pages(self, work: list[Work]) -> None:
         copies = [pair for _, _, copies in work for pair in copies]
@@ -149,7 +160,9 @@ class Runner:
         return parts
 
     def _decode(self, work: list[Work]) -> tuple[Tensor, Tensor]:
-        """One token of every sequence, on a CPU."""
+        """One token of every sequence, on a CPU. A small model has all threads for it while no
+        other process wants the cores: operations are so short that waiting for a core would cost
+        more than several threads gain. No number of this depends on threads."""
         tokens, positions, slots = self._tensors(*self._flatten(work))
         k_pages, v_pages = self.k_pages.unbind(), self.v_pages.unbind()
         attend_cache = self.decode_cache.attend(positions)
@@ -158,8 +171,14 @@ class Runner:
             write_pages(k, v, k_pages[layer], v_pages[layer], slots)
             return attend_cache(layer, q, k, v)
 
-        return self.merged.model(tokens, positions, attend), tokens[:0]
+        if self.workers > 1 and not self.cores.are_shared():
+            torch.set_num_threads(self.workers)
+        hidden = self.merged.model(tokens, positions, attend)
+        if self.workers > 1:
+            torch.set_num_threads(1)
+        return hidden, tokens[:0]
 
+    @torch.inference_mode()                              # each thread has a mode of its own
     def _forward(self, work: list[Work]) -> tuple[Tensor, Tensor]:
         """Any tokens of any sequences. In the last layer only those whose hidden state is used are
         queries: the last ones of each sequence."""

@@ -30,9 +30,13 @@ def results(monkeypatch):
     return [(c.tokens, c.logprobs) for group in turns for c in group], engine.score_many(requests)
 
 
-def test_a_small_models_numbers_are_those_of_one_thread_to_the_last_bit(threads, monkeypatch):
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_small_models_numbers_are_those_of_one_thread_to_the_last_bit(
+    shared, threads, monkeypatch
+):
     threads(1)
     alone = results(monkeypatch)
+    monkeypatch.setattr(runner.Cores, "are_shared", lambda cores: shared)
     for count in (2, 3):
         threads(count)
         assert results(monkeypatch) == alone
@@ -40,14 +44,20 @@ def test_a_small_models_numbers_are_those_of_one_thread_to_the_last_bit(threads,
 
 
 @pytest.mark.parametrize(
-    ("small", "shared", "used"), [(True, True, {1}), (True, False, {3}), (False, True, {3})]
+    ("small", "shared", "used"), [(True, True, {1}), (True, False, {1, 3}), (False, True, {3})]
 )
-def test_a_small_model_has_one_thread_while_others_want_the_cores(
+def test_a_small_model_decodes_in_one_thread_while_others_want_the_cores(
     small, shared, used, threads, monkeypatch
 ):
+    """And reads prompts in operations of one thread each."""
     seen = set()
     real = torch.nn.functional.silu
-    watched = lambda *x, **o: seen.add(torch.get_num_threads()) or real(*x, **o)  # noqa: E731
+
+    def watched(x, **options):
+        assert not small or len(x) <= 21 or torch.get_num_threads() == 1, "more rows than sequences"
+        seen.add(torch.get_num_threads())
+        return real(x, **options)
+
     monkeypatch.setattr(torch.nn.functional, "silu", watched)
     monkeypatch.setattr(runner.Cores, "are_shared", lambda cores: shared)
     if not small:

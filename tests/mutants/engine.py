@@ -477,10 +477,19 @@ MUTANTS = (
         30,
         "a small model has several threads while others want the cores",
         "engine/test_threads.py::"
-        "test_a_small_model_has_one_thread_while_others_want_the_cores[True-True-used0]",
+        "test_a_small_model_decodes_in_one_thread_while_others_want_the_cores[True-True-used0]",
+        "minvenus.engine.runner:Runner._decode",
+        " and not self.cores.are_shared()",
+        "",
+    ),
+    mutant(
+        30,
+        "a small model's prefill is divided among threads within an operation",
+        "engine/test_threads.py::"
+        "test_a_small_models_numbers_are_those_of_one_thread_to_the_last_bit[False]",
         "minvenus.engine.runner:Runner.threads",
-        "torch.set_num_threads(1)",
-        "pass",
+        "            torch.set_num_threads(1)\n",
+        "            pass\n",
     ),
     mutant(
         30,

@@ -104,7 +104,7 @@ def test_a_number_has_the_colour_of_its_advantage(tmp_path):
     colours = {name: {colour for kind, colour, _ in turns if kind == name} for name, *_ in turns}
     assert {title for name, _, title in turns if name == "none"} >= {"0"} and console == []
     assert all(len(found) == 1 for found in colours.values())
-    assert len(set.union(*colours.values())) == len(colours) == 5
+    assert len(set.union(*colours.values())) == len(colours) == 6
 
 
 def test_hostile_text_does_nothing_and_even_html_that_gets_in_can_neither_run_nor_load_anything(
