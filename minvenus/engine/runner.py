@@ -7,12 +7,9 @@ N tokens of all sequences in a step, M of them whose hidden state is used, S seq
 K kv heads, D channels of one, V vocabulary.
 """
 
-import math
-import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,44 +24,6 @@ from minvenus.kernels.paged import paged_attention, write_pages
 PART = 1024      # tokens that a CPU runs at once: what a layer computes of them stays in its cache
 
 
-LOOK_EVERY = 0.02        # seconds, for other processes on our cores
-ALONE = 2.0              # seconds with one thread after some were seen
-MOST_WAITING = 0.2       # seconds in a second; with the cores for itself a process waits for .01
-TASKS = Path("/proc/self/task")          # Linux's folder of our threads
-
-
-class Cores:
-    """Whether other processes want our cores: Linux counts how long our threads have waited for
-    one. One thread alone notices little, so after two seconds several are tried again."""
-
-    def __init__(self):
-        self.shared = False
-        self.waited = 0.0
-        self.looked_at = -math.inf
-        self.look_at = 0.0
-
-    def are_shared(self) -> bool:
-        now = time.monotonic()
-        if now < self.look_at:
-            return self.shared
-        waited = seconds_waited()
-        share = (waited - self.waited) / (now - self.looked_at)
-        self.shared = not self.shared and share > MOST_WAITING
-        self.waited = waited
-        self.looked_at = now
-        self.look_at = now + (ALONE if self.shared else LOOK_EVERY)
-        return self.shared
-
-
-def seconds_waited() -> float:
-    """How long all threads of this process were ready and had no core; 0 where nobody counts."""
-    nanoseconds = 0
-    for file in TASKS.glob("*/schedstat"):
-        with suppress(OSError):                          # a thread that has just ended
-            nanoseconds += int(file.read_text().split()[1])
-    return nanoseconds / 1e9
-
-
 class Runner:
     def __init__(self, model, pages: int, page_size: int):
         config = model.config
@@ -75,7 +34,6 @@ class Runner:
         self.is_small = self.on_cpu and MergedModel.fits(model) and is_small(model)
         self.shape = (config.num_hidden_layers, pages, page_size, config.num_key_value_heads,
                       config.head_dim)
-        self.cores = Cores()
         self.make_pages()
         self.forget_weights()
 
@@ -120,9 +78,11 @@ class Runner:
 
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """A small model's operations run in one thread each, while this lasts, and its prefill in
-        several: attention's last digits would depend on how many threads an operation has. Parts of
-        a step run in `workers` threads, each of which takes the next part when it is done.
+        """A small model's operations run in one thread each, while this lasts.
+
+        Divided among threads they would gain little, and wait for a core that another process
+        keeps busy. Parts of a step run in `workers` threads, each of which takes the next part
+        when it is done. So no number depends on how many there are.
         """
         threads = torch.get_num_threads()
         self.workers = threads if self.is_small else 1
@@ -160,9 +120,7 @@ class Runner:
         return parts
 
     def _decode(self, work: list[Work]) -> tuple[Tensor, Tensor]:
-        """One token of every sequence, on a CPU. A small model has all threads for it while no
-        other process wants the cores: operations are so short that waiting for a core would cost
-        more than several threads gain. No number of this depends on threads."""
+        """One token of every sequence, on a CPU."""
         tokens, positions, slots = self._tensors(*self._flatten(work))
         k_pages, v_pages = self.k_pages.unbind(), self.v_pages.unbind()
         attend_cache = self.decode_cache.attend(positions)
@@ -171,12 +129,7 @@ class Runner:
             write_pages(k, v, k_pages[layer], v_pages[layer], slots)
             return attend_cache(layer, q, k, v)
 
-        if self.workers > 1 and not self.cores.are_shared():
-            torch.set_num_threads(self.workers)
-        hidden = self.merged.model(tokens, positions, attend)
-        if self.workers > 1:
-            torch.set_num_threads(1)
-        return hidden, tokens[:0]
+        return self.merged.model(tokens, positions, attend), tokens[:0]
 
     @torch.inference_mode()                              # each thread has a mode of its own
     def _forward(self, work: list[Work]) -> tuple[Tensor, Tensor]:

@@ -475,30 +475,11 @@ MUTANTS = (
     ),
     mutant(
         30,
-        "a small model has several threads while others want the cores",
-        "engine/test_threads.py::"
-        "test_a_small_model_decodes_in_one_thread_while_others_want_the_cores[True-True-used0]",
-        "minvenus.engine.runner:Runner._decode",
-        " and not self.cores.are_shared()",
-        "",
-    ),
-    mutant(
-        30,
-        "a small model's prefill is divided among threads within an operation",
-        "engine/test_threads.py::"
-        "test_a_small_models_numbers_are_those_of_one_thread_to_the_last_bit[False]",
+        "a small model's operations are divided among torch's threads",
+        "engine/test_threads.py::test_operations_of_a_small_model_run_in_one_thread_each",
         "minvenus.engine.runner:Runner.threads",
         "            torch.set_num_threads(1)\n",
         "            pass\n",
-    ),
-    mutant(
-        30,
-        "after two seconds with one thread several are not tried again",
-        "engine/test_threads.py::"
-        "test_cores_are_shared_for_two_seconds_after_threads_have_waited_for_them",
-        "minvenus.engine.runner:Cores.are_shared",
-        "not self.shared and ",
-        "self.shared or ",
     ),
     mutant(
         30,
