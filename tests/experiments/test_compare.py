@@ -12,7 +12,7 @@ from minvenus.experiments import compare
 from minvenus.experiments.__main__ import main
 from minvenus.experiments.compare import CompareConfig
 from minvenus.experiments.lab import LabConfig
-from minvenus.experiments.methods import CHANGES, PRESETS, method_recipe
+from minvenus.experiments.methods import CHANGES, METHODS, PRESETS, method_recipe, split_names
 from minvenus.flags import parse_flags
 from minvenus.igpo.recipes import RECIPES
 from minvenus.train.settings import IGPOConfig, SFTConfig
@@ -129,6 +129,22 @@ def test_without_flags_it_is_the_comparison_that_the_page_shows():
         "rates": (4, 0.5, 40, 3, 3, 25, "every"),
         "own": (4, 0.5, 40, 5, 5, 5, "every"),
     }
+
+
+def test_each_method_has_the_rate_that_was_best_for_it_and_that_its_stored_runs_had():
+    results = Path(__file__).parents[2] / "docs" / "results"
+    accuracy = {}
+    for file in ("rates.txt", "rates-igpo.txt"):
+        for line in (results / file).read_text(encoding="utf-8").split("\n\n")[0].splitlines()[3:]:
+            name, _, after, *_ = re.split(r"\s{2,}", line)
+            accuracy[name] = float(after.split()[0])
+    best = []
+    for method in METHODS:
+        rates = [name for name in accuracy if name.startswith(f"{method} / rate")]
+        best.append(max(rates, key=accuracy.get))
+    assert split_names(PLANNED["own"].methods) == best
+    stored = (results / "own.txt").read_text(encoding="utf-8").splitlines()[3:8]
+    assert [re.split(r"\s{2,}", line)[0] for line in stored] == best
 
 
 def test_presets_have_seeds_and_folders_of_their_own(monkeypatch, capsys):
